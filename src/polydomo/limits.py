@@ -348,6 +348,7 @@ DEADLINE_TOLERANCE: Final = 0.01  # A timeout reported this much before the dead
 CALL_TIME: Final = 30.0  # Default timeout of a call.
 CONNECT_TIME: Final = 5.0  # How long a call waits for a connection: longer than a restart of the broker.
 CONNECT_TIME_LOCAL: Final = 1.0  # The same for a command to a broker on the same machine.
+DISCOVERY_PATIENCE: Final = 1.0  # After this silence, a discovered broker gives way to the next one, if there is one.
 POOL_CONNECTIONS: Final = 16  # Connections of one client over a protocol without request ids; further calls are queued.
 ENVELOPE: Final = 64 * KIB  # Room for the envelope of any protocol, and for what frames cost each.
 MAX_BODY: Final = MAX_MESSAGE - ENVELOPE  # Bytes of one body, unless the broker announces another limit.

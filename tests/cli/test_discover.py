@@ -40,7 +40,7 @@ def test_no_answer_is_one_line_and_an_exit_status() -> None:
     )
     result = run("call", "echo", "x", "--to", f"discover://{LOOPBACK}:{port}", "--timeout", "0.1")
     assert result.returncode == 5
-    assert complaint(result).startswith("no beacon arrived in time; start one")
+    assert complaint(result).startswith("no broker was found in time; start one")
 
 
 def test_an_invalid_address_is_reported() -> None:

@@ -11,9 +11,12 @@ import zmq
 
 import polydomo
 import polydomo.testing
-from polydomo.errors import AccessDenied, CallFailed, PolydomoError
+from polydomo.client import search
+from polydomo.errors import AccessDenied, CallFailed, NotConnected, PolydomoError
 from polydomo.protocols.ends import Failure
 from polydomo.wire.frames import join
+from tests.real.waiting import until
+from tests.server.impostor import Impostor
 from tests.server.nearby import LOOPBACK, free_port
 from tests.server.raw_curve import RawCurve
 from tests.server.secured import PATIENCE, ZMTP, Caller, Place, Server, refusal
@@ -183,6 +186,39 @@ def test_a_discovered_broker_with_another_key_is_not_used(place: Place, tmp_path
         answer = client.submit("polydomo.status")
         honest = stack.enter_context(polydomo.testing.broker(settings={**beacon, "access": str(place.access)}))
         assert answer.result(PATIENCE).json()["address"] == honest.url
+
+
+def test_an_impostor_does_not_stop_the_search_for_the_broker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ERROR is not authenticated, so it proves nothing; nor does silence. Both impostors are tried before the broker starts."""
+    monkeypatch.setattr(search, "DISCOVERY_PATIENCE", 0.05)
+    port = free_port()
+    beacon = {"dbp.beacon": f"{LOOPBACK}:{port}", "dbp.beacon_interval": "50ms", "access": str(place.access)}
+    with ExitStack() as stack:
+        impostors = [stack.enter_context(Impostor(port, denies)) for denies in (True, False)]
+        client = polydomo.Client(
+            f"discover://{LOOPBACK}:{port}", **place.keys("alice"), timeout=PATIENCE, connect_timeout=PATIENCE
+        )
+        stack.enter_context(client)
+        answer = client.submit("polydomo.status")
+        until(lambda: all(impostor.connections for impostor in impostors), "both impostors to be tried")
+        honest = stack.enter_context(polydomo.testing.broker(settings=beacon))
+        assert answer.result(PATIENCE).json()["address"] == honest.url
+
+
+@pytest.mark.parametrize(("denies", "kind"), [(True, AccessDenied), (False, NotConnected)])
+def test_the_answer_of_an_impostor_is_reported_if_there_is_no_other(
+    place: Place, denies: bool, kind: type[PolydomoError]
+) -> None:
+    port = free_port()
+    with Impostor(port, denies) as impostor:
+        for seconds in (0.3, 3.0, PATIENCE):  # longer if the machine stood still, so that no beacon arrived in time
+            url = f"discover://{LOOPBACK}:{port}"
+            with polydomo.Client(url, **place.keys("alice"), connect_timeout=seconds) as client:
+                with pytest.raises(PolydomoError) as error:
+                    client.call("echo", "x", timeout=2 * PATIENCE)
+            if impostor.connections and error.type is kind:
+                break
+        assert error.type is kind and "no broker with this server key accepted the connection" in str(error.value)
 
 
 def test_the_wrong_server_key(place: Place, broker: polydomo.testing.Broker) -> None:

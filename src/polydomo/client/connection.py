@@ -6,11 +6,12 @@ loop, so a thousand calls in one turn cost one write.
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from polydomo.client import discovery
+from polydomo.client.search import search
 from polydomo.client.security import proof_of
 from polydomo.errors import AccessDenied, ConnectionLost, NotConnected, PolydomoError, ProtocolViolation
 from polydomo.limits import (
@@ -124,6 +125,12 @@ class Connection(asyncio.Protocol, Handler):
         self._hand_over()
         self._link.close(CloseCause.OTHER, reason, abort)
         self.flush_soon()
+
+    def discard(self) -> None:
+        """Closes a connection that its owner never got: ``on_lost`` is not called."""
+        self.on_lost = lambda error: None
+        self.opened.cancel()
+        self.close("not connected in time", abort=True)
 
     # --- from the transport ---------------------------------------------------------------------------------------------
 
@@ -258,22 +265,17 @@ async def connect(
     AccessDenied if it rejects our credentials."""
     if address.kind != DISCOVER:
         return await _connect(address, end, on_event, on_lost, timeout)
+
+    def attempt(found: Address, seconds: float) -> Coroutine[Any, Any, Connection]:
+        return _connect(replace(found, security=address.security), end, on_event, on_lost, seconds)
+
+    proof = proof_of(address)
+    if proof is not None and proof.server_key:
+        return await search(address, attempt, timeout)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
-    tried: set[Address] = set()
-    while True:
-        found = await discovery.find(address, max(deadline - loop.time(), 0.001), tried)
-        tried.add(found)
-        found = replace(found, security=address.security)
-        try:
-            return await _connect(found, end, on_event, on_lost, max(deadline - loop.time(), 0.001))
-        except AccessDenied:
-            raise
-        except (NotConnected, ProtocolViolation):
-            # Any program can send a beacon, but only a broker with the secret key can complete the handshake. Keep listening for others.
-            proof = proof_of(address)
-            if proof is None or not proof.server_key or loop.time() >= deadline:
-                raise
+    found = await discovery.find(address, timeout)
+    return await attempt(found, max(deadline - loop.time(), 0.001))
 
 
 async def _connect(
@@ -285,6 +287,7 @@ async def _connect(
 ) -> Connection:
     loop = asyncio.get_running_loop()
     connection = Connection(address, end, on_event, on_lost)
+    complete = False
     try:
         async with asyncio.timeout(timeout):
             if address.kind == IPC:
@@ -292,6 +295,7 @@ async def _connect(
             else:
                 await loop.create_connection(lambda: connection, address.host, address.port)
             await connection.opened
+        complete = True
     except TimeoutError:
         raise NotConnected(f"{address}: no answer within {timeout:g} s") from None
     except ConnectionLost as error:
@@ -299,9 +303,8 @@ async def _connect(
     except OSError as error:
         raise NotConnected(f"{address}: {error.strerror or error}") from None
     finally:
-        if not connection.opened.done() or connection.opened.cancelled() or connection.opened.exception() is not None:
-            connection.opened.cancel()
-            connection.close("not connected in time", abort=True)
+        if not complete:  # the caller will not have this connection, even if the handshake is completed at this moment
+            connection.discard()
     return connection
 
 

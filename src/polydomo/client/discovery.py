@@ -6,7 +6,7 @@ secret key; a client without one trusts its network.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Container
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -29,52 +29,56 @@ class FoundBroker:
 class BeaconReceiver(asyncio.DatagramProtocol):
     """Collects beacons; all other datagrams on the port are ignored."""
 
-    def __init__(self, without: "Container[Address]" = ()) -> None:
-        self.without = without
+    def __init__(self) -> None:
         self.brokers: dict[Address, FoundBroker] = {}
-        self.first: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+        self.new: asyncio.Queue[Address] = asyncio.Queue()  # each address once, in the order of the first beacons
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         port = read_beacon(data)
         if port:
             address = Address(TCP, addr[0], port)
-            self.brokers.setdefault(address, FoundBroker(address)).count += 1
-            if not self.first.done() and address not in self.without:
-                self.first.set_result(address)
+            if address not in self.brokers:
+                self.brokers[address] = FoundBroker(address)
+                self.new.put_nowait(address)
+            self.brokers[address].count += 1
 
 
-async def find(at: Address = ANYWHERE, timeout: float = 5.0, without: "Container[Address]" = ()) -> Address:
-    """The broker whose beacon arrives first, except those in ``without``. Raises NotConnected if none arrives in time.
+def no_beacon(at: Address, timeout: float) -> NotConnected:
+    return NotConnected(f"{at}: no beacon arrived within {timeout:g} s")
+
+
+async def find(at: Address, timeout: float) -> Address:
+    """The broker whose beacon arrives first. Raises NotConnected if none arrives in time.
 
     ``at`` is the address to listen at; on Linux it may be the broadcast address itself, such as 127.255.255.255.
     """
-    async with _listening(at, without) as ear:
+    async with listening(at) as beacons:
         try:
             async with asyncio.timeout(timeout):
-                return await ear.first
+                return await beacons.new.get()
         except TimeoutError:
-            raise NotConnected(f"{at}: no beacon arrived within {timeout:g} s") from None
+            raise no_beacon(at, timeout) from None
 
 
 async def listen(seconds: float, at: Address = ANYWHERE) -> list[FoundBroker]:
     """All brokers whose beacons arrive within that time."""
-    async with _listening(at) as ear:
+    async with listening(at) as beacons:
         await asyncio.sleep(seconds)
-        return list(ear.brokers.values())
+        return list(beacons.brokers.values())
 
 
 @asynccontextmanager
-async def _listening(at: Address, without: "Container[Address]" = ()) -> AsyncIterator[BeaconReceiver]:
+async def listening(at: Address) -> AsyncIterator[BeaconReceiver]:
+    """Receives beacons. Raises NotConnected if the address cannot be bound."""
     loop = asyncio.get_running_loop()
     try:
         sock = open_beacon_socket(at)
     except OSError as error:
         raise NotConnected(f"{at}: cannot listen for beacons: {error.strerror or error}") from None
-    transport, ear = await loop.create_datagram_endpoint(lambda: BeaconReceiver(without), sock=sock)
+    transport, beacons = await loop.create_datagram_endpoint(BeaconReceiver, sock=sock)
     try:
-        yield ear
+        yield beacons
     finally:
-        ear.first.cancel()
         transport.abort()
 
 

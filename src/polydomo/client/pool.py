@@ -157,6 +157,7 @@ class SharedPool(Pool):
 
     _shared: PooledConnection | None = None
     _dialing: "asyncio.Task[PooledConnection] | None" = None
+    _dialing_until = 0.0  # when that task ends at the latest
 
     async def acquire(self, deadline: float) -> PooledConnection:
         while True:
@@ -175,16 +176,19 @@ class SharedPool(Pool):
 
     async def _redial(self, deadline: float) -> PooledConnection:
         loop = asyncio.get_running_loop()
-        limit = min(deadline, loop.time() + self.connect_timeout)
+        started = loop.time()
+        limit = min(deadline, started + self.connect_timeout)
         while True:
             if self._dialing is None:
-                self._dialing = loop.create_task(self.dial(loop.time() + self.connect_timeout))
+                self._dialing_until = started + self.connect_timeout
+                self._dialing = loop.create_task(self.dial(self._dialing_until))
                 self._dialing.add_done_callback(self._dialed)
             dialing = self._dialing
+            # If the attempt ends no later than this caller's limit, it is awaited to its end, because its error is the better one.
             # Not wait_for, because one caller's cancellation or deadline must not stop the attempt for the others.
-            await asyncio.wait([dialing], timeout=max(limit - loop.time(), 0))
+            await asyncio.wait([dialing], timeout=None if self._dialing_until <= limit else max(limit - loop.time(), 0))
             if not dialing.done():
-                missing = "no beacon arrived" if self.address.kind == DISCOVER else "no answer"
+                missing = "no broker was found" if self.address.kind == DISCOVER else "no answer"
                 raise NotConnected(self._trouble or f"{self.address}: {missing} in time")
             if dialing.cancelled():
                 raise NotConnected("the client was closed")
