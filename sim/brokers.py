@@ -24,7 +24,7 @@ from polydomo.protocols.http_session import Site
 from polydomo.protocols.memo_values import MemoValues
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire.bounds import Bounds
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.extensions import Extensions
 from polydomo.wire.link import Hub
 from polydomo.wire.turns import Turns

@@ -16,7 +16,7 @@ from polydomo.protocols.detached_link import DetachedLink
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
-from polydomo.wire.closing import CloseCause, CloseReason
+from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body, frame, split
 from polydomo.wire.link import Handler, Hub
 from sim.durable_store import Breach, DiskStore

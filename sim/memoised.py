@@ -37,7 +37,7 @@ from polydomo.protocols.model import Worker
 from polydomo.protocols.request import DONE, KEY_REUSED, Request
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
-from polydomo.wire.closing import CloseCause, CloseReason
+from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body, join, split
 from polydomo.wire.link import Handler, Hub
 

@@ -9,9 +9,9 @@ from polydomo.broker.durable import Durable
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import Jobs
-from polydomo.broker.jobs.lanes import Lanes
 from polydomo.broker.jobs.ops import Finish, Fire, Insert, Loaded, Op
 from polydomo.broker.jobs.schedules import Schedules
+from polydomo.broker.jobs.waiting_jobs import WaitingJobs
 from polydomo.stores.memory import MemoryBackend
 from sim.durable import run_seed
 from sim.replacing import swap
@@ -191,8 +191,8 @@ def not_tried_forgotten(stack: ExitStack) -> None:
 
 @mutant("delayed jobs are never due")
 def delayed_for_ever(stack: ExitStack) -> None:
-    swap(stack, Lanes, "due", lambda due: lambda self, now: [])
-    swap(stack, Lanes, "next", lambda following: lambda self: 0.0)
+    swap(stack, WaitingJobs, "due", lambda due: lambda self, now: [])
+    swap(stack, WaitingJobs, "next", lambda following: lambda self: 0.0)
 
 
 @mutant("jobs do not expire")

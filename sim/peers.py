@@ -14,7 +14,7 @@ from polydomo.limits import CONNECT_TIME
 from polydomo.protocols.ends import ANNOUNCED, ClientEnd, WorkerEnd
 from polydomo.wire import frames, sp
 from polydomo.wire.bounds import DEFAULT_BOUNDS, Bounds
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.mechanism import Mechanism
 from polydomo.wire.sp import SpLink

@@ -11,7 +11,7 @@ from polydomo.broker.access_rules import AccessRules, Rule
 from polydomo.protocols import registry
 from polydomo.protocols.ends import Event, Failure, Job, Reply
 from polydomo.server.access_file import Credentials
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.curve import CookieKeys, CurveClient, CurveServer, KeyPair, new_pair
 from polydomo.wire.mechanism import Mechanism, Null
 from sim.peers import Line, Peer

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.protocols.http_session import HttpSession
 from polydomo.protocols.session import Session
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.http_link import HttpLink
 from polydomo.wire.link import ABORTING, PAUSE_NOT_READING, Link
 from polydomo.wire.sp import SpLink

@@ -13,7 +13,7 @@ from polydomo.protocols.detect import Detector
 from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
 from polydomo.protocols.registry import Protocol
 from polydomo.protocols.session import Session
-from polydomo.wire.closing import CloseReason
+from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.link import Handler, Link
 from sim import dialogs
 from sim.dialog import Dialog

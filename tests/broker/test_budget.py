@@ -6,7 +6,7 @@ from polydomo import limits
 from polydomo.broker.memory import INPUT, OUTPUT, REQUESTS, SUBSCRIPTIONS
 from polydomo.broker.policy import Policy
 from polydomo.limits import MIB
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_LISTING, PAUSE_MEMORY, PAUSE_SHARE_USED, Handler, Hub
 from polydomo.wire.turns import Turns
 from polydomo.wire.zmtp import ZmtpLink

@@ -11,7 +11,7 @@ from polydomo.broker.recorder import Recorder
 from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
-from polydomo.wire.closing import CloseCause, CloseReason
+from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import frame, split
 from polydomo.wire.link import ABORTING, PAUSE_NOT_READING, Handler, Hub, Link
 

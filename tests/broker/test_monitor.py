@@ -11,7 +11,7 @@ from polydomo.protocols.json_form import iso_time
 from polydomo.protocols.model import Publication, Worker
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import frame, split
 from tests.broker.rig import START, Peer, World
 

@@ -13,7 +13,7 @@ from polydomo.protocols.memo_node import NodeError, decode, encode, node_cid
 from polydomo.protocols.memo_values import MemoValues
 from polydomo.protocols.service_schema import described
 from polydomo.wire import frames
-from polydomo.wire.closing import CloseCause, CloseReason
+from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.http import HttpError
 from polydomo.wire.http_link import HttpLink
 from tests.fuzz.targets import Room, target

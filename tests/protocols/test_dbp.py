@@ -11,7 +11,7 @@ from polydomo.limits import MAX_CATALOG_INFO, ZOMBIE_TIME
 from polydomo.protocols import dbp
 from polydomo.protocols.dbp import DbpSession
 from polydomo.protocols.tuning import Tuning
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import join
 from polydomo.wire.link import Handler, Hub
 from polydomo.wire.zmtp import ZmtpLink

@@ -9,7 +9,7 @@ from polydomo.protocols.emqp import EmqpSession
 from polydomo.protocols.model import Publication
 from polydomo.protocols.tuning import Tuning
 from polydomo.wire import frames
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from tests.protocols.emqp_dbp_fakes import HEAD, JOB, EchoSession, Peer, Table, inform, only, request, worker_at
 
 # --- a worker ---

@@ -15,7 +15,7 @@ from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.server.connection import Connection
 from polydomo.server.settings import Settings
-from polydomo.wire.closing import CloseReason
+from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body
 from sim.replacing import swap
 from tests.forms import replaces_core

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.wire import sp
-from polydomo.wire.closing import CloseCause, CloseReason
+from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.link import PAUSE_AT_LIMIT, Handler, Hub, Link
 from polydomo.wire.sp import SpLink
 

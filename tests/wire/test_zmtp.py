@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.limits import MAX_HANDSHAKE
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import join
 from polydomo.wire.mechanism import ACCEPTS, SERVES, command, properties
 from polydomo.wire.zmtp import ZmtpLink

@@ -1,7 +1,7 @@
 """Two ends of a ZMTP connection in memory, and peers of older versions written down byte by byte."""
 
 from polydomo.wire.bounds import DEFAULT_BOUNDS, Bounds
-from polydomo.wire.closing import CloseCause, CloseReason
+from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.link import Handler, Hub
 from polydomo.wire.mechanism import command, properties
 from polydomo.wire.zmtp import ZmtpLink

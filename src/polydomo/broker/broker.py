@@ -41,6 +41,7 @@ from polydomo.broker import (
     timekeeping,
     workers,
 )
+from polydomo.broker.acceptance_times import AcceptanceTimes
 from polydomo.broker.access import BRIDGE, Access
 from polydomo.broker.backpressure import Backpressure
 from polydomo.broker.bridging import Bridging
@@ -48,7 +49,6 @@ from polydomo.broker.catalog import Catalog
 from polydomo.broker.control import Control
 from polydomo.broker.directory import Directory
 from polydomo.broker.durable import Durable
-from polydomo.broker.ended_requests import EndedRequests
 from polydomo.broker.entropy import Entropy
 from polydomo.broker.keyed_requests import KeyedRequests
 from polydomo.broker.listings import Listings
@@ -81,20 +81,20 @@ from polydomo.protocols.request import (
 )
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
-from polydomo.wire.closing import CloseReason
+from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body
 
 
 class Broker(BrokerApi):
     # Slots, because instances with this many attributes are slow to read without them, and the hot path reads them constantly.
     __slots__ = (
-        "_entropy", "access", "address", "backpressure", "bridging", "catalog", "control", "directory", "draining",
-        "durable", "ended_requests", "held_bytes", "keyed", "listings", "logins", "max_held_bytes", "max_outstanding",
-        "max_queue",
-        "memo_workers", "memoiser", "memory", "monitor", "newest_request", "newest_session", "newest_worker", "now",
-        "policy", "publishing", "recorder", "records_bodies", "records_messages", "records_requests", "refusal",
-        "registrations", "revoking", "schedulers", "schemas", "services", "session_workers", "sessions", "siblings", "started", "timers",
-        "tokens", "tuning", "wall", "workers",
+        "_entropy", "acceptance_times", "access", "address", "backpressure", "bridging", "catalog", "control",
+        "directory", "draining", "durable", "held_bytes", "keyed", "listings", "logins", "max_held_bytes",
+        "max_outstanding", "max_queue", "memo_workers", "memoiser", "memory", "monitor", "newest_request",
+        "newest_session", "newest_worker", "now", "policy", "publishing", "recorder", "records_bodies",
+        "records_messages", "records_requests", "refusal", "registrations", "revoking", "schedulers", "schemas",
+        "services", "session_workers", "sessions", "siblings", "started", "timers", "tokens", "tuning", "wall",
+        "workers",
     )  # fmt: skip
 
     def __init__(
@@ -125,9 +125,7 @@ class Broker(BrokerApi):
         self.draining = False
         self.refusal = ""
         self.newest_request = 0  # numbers count up from 1
-        self.ended_requests: EndedRequests | None = (
-            None  # created with the first publisher, which may publish log records
-        )
+        self.acceptance_times: AcceptanceTimes | None = None  # of ended requests, once a publisher may send log records
         self.newest_worker = 0
         self.newest_session = 0
         self.max_queue = self.policy.max_queue

@@ -29,7 +29,7 @@ from polydomo.limits import (
     SCAN_SESSIONS,
     SMALL_PEER,
 )
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.link import PAUSE_MEMORY, Hub, Link
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from polydomo.broker.states import State
 from polydomo.protocols.json_form import iso_time
 from polydomo.protocols.model import LATE, LEFT, LOST, READY, Publication, Service, Worker
 from polydomo.protocols.session import Session
-from polydomo.wire.closing import CloseReason
+from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import join
 
 if TYPE_CHECKING:

@@ -59,8 +59,8 @@ def end(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
         broker.monitor.tally(service, session.counted_as).fail(outcome)
     if broker.records_requests:
         broker.recorder.ended(request)
-    if broker.ended_requests is not None:
-        broker.ended_requests.add(request)
+    if broker.acceptance_times is not None:
+        broker.acceptance_times.add(request)
     request.body = b""
     if request.history is not NO_HISTORY:
         drop_held_partials(broker, request)

@@ -4,8 +4,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from polydomo.broker import log_records, request_ids
+from polydomo.broker.acceptance_times import AcceptanceTimes
 from polydomo.broker.access import PUBLISH
-from polydomo.broker.ended_requests import EndedRequests
 from polydomo.broker.last_values import LastValues
 from polydomo.broker.log_records import LogRecord, LogRecords
 from polydomo.broker.subscriptions import Subscriptions
@@ -99,8 +99,8 @@ class Publishing:
         record.request = number = number_of(record.attempt.encode(), broker.newest_request)
         if not number:
             return
-        if broker.ended_requests is None:
-            broker.ended_requests = EndedRequests()
+        if broker.acceptance_times is None:
+            broker.acceptance_times = AcceptanceTimes()
         service = broker.services.get(record.service.encode())
         token = record.attempt.encode()
         for worker in islice(service.workers, MAX_LISTED) if service is not None else ():
@@ -108,7 +108,7 @@ class Publishing:
             if request is not None:
                 record.request_id = broker.request_name(request)
                 return
-        accepted = broker.ended_requests.accepted(number)
+        accepted = broker.acceptance_times.accepted(number)
         if accepted is not None:
             record.request_id = broker.request_id(number, accepted)
 

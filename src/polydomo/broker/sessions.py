@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 from polydomo.broker import dispatch, outcomes, workers
-from polydomo.broker.ended_requests import EndedRequests
+from polydomo.broker.acceptance_times import AcceptanceTimes
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MAX_VIOLATIONS, WORK_VIOLATION
 from polydomo.protocols.model import Departure
 from polydomo.protocols.session import Session
-from polydomo.wire.closing import CloseReason
+from polydomo.wire.close_reason import CloseReason
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -20,8 +20,8 @@ def opened(broker: "Broker", session: Session) -> None:
     if broker.draining or session.principal:
         session.may_request = False  # each of its requests goes to ``admission.resolve``
     broker.sessions[session] = None
-    if session.publishes and broker.ended_requests is None:
-        broker.ended_requests = EndedRequests()
+    if session.publishes and broker.acceptance_times is None:
+        broker.acceptance_times = AcceptanceTimes()
     broker.monitor.opened(session)
     broker.recorder.opened(session)
 

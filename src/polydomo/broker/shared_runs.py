@@ -16,7 +16,7 @@ from polydomo.protocols.model import Worker
 from polydomo.protocols.request import DONE, FAILED, HELD, OUTCOMES, Request
 from polydomo.protocols.session import Session
 from polydomo.protocols.shared_run import SharedRun
-from polydomo.wire.closing import CloseCause, CloseReason
+from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub
 

@@ -25,7 +25,8 @@ import typer
 
 from polydomo import __version__, limits
 from polydomo.errors import SettingError
-from polydomo.server import listening, logs, machine
+from polydomo.server import listening, logs
+from polydomo.server.available_memory import available_memory
 from polydomo.server.logs import say
 from polydomo.server.processes import Plan
 from polydomo.server.settings import DEFAULT, Settings
@@ -71,7 +72,7 @@ def adjust(settings: Settings, count: int) -> None:
         say(LOG, logging.WARNING, "no jobs are kept", why="with access control and several processes, jobs are off")
         settings.store = "off"
     bounds = settings.limits
-    bounds.max_memory = (bounds.max_memory or machine.memory() // limits.MEMORY_PART) // count
+    bounds.max_memory = (bounds.max_memory or available_memory() // limits.MEMORY_PART) // count
     bounds.max_held_bytes = max(bounds.max_message * 2, bounds.max_held_bytes // count)
 
 

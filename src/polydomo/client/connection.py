@@ -27,7 +27,7 @@ from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Event, WorkerEnd
 from polydomo.wire import frames, sp
 from polydomo.wire.address import DISCOVER, IPC, Address
 from polydomo.wire.bounds import Bounds
-from polydomo.wire.closing import CloseCause, CloseReason
+from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.link import ABORTING, OPEN, Handler, Hub, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink

@@ -15,7 +15,7 @@ from polydomo.journal import schema
 from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import FAILED, OK, Request
 from polydomo.protocols.session import Session
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import Body, split
 from polydomo.wire.link import Handler, Hub, Link
 

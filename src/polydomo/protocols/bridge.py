@@ -47,7 +47,7 @@ from polydomo.protocols.sibling_messages import (
     trace_from,
     trace_prefix,
 )
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import MORE, Body, bounds, cut, end_of_last, frame, join, more
 from polydomo.wire.link import Link
 

@@ -6,7 +6,7 @@ from polydomo.protocols.directory_api import DirectoryApi
 from polydomo.protocols.model import Path, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.tuning import Tuning
-from polydomo.wire.closing import CloseReason
+from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.dbp_info import ERROR, VALUES, timing, values_to_json, wrong_name
 from polydomo.protocols.session import Session
 from polydomo.wire import frames
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.link import Link
 from polydomo.wire.zmtp import ZmtpLink
 

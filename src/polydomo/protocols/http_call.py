@@ -30,7 +30,7 @@ from polydomo.protocols.http_content import (
 from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, failure_problem, problem_headers
 from polydomo.protocols.request import Request
 from polydomo.protocols.service_schema import JSON_ENCODING
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import Body, flat, join
 from polydomo.wire.http import HttpError, RequestHead
 

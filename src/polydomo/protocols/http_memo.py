@@ -25,7 +25,7 @@ from polydomo.protocols.memo_service import Evaluation, MemoService, Waiter, fra
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import FAILED, Request
 from polydomo.protocols.session import Session
-from polydomo.wire.closing import CloseCause, CloseReason
+from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import split
 from polydomo.wire.http import HttpError, RequestHead, quote
 from polydomo.wire.link import Handler, Hub

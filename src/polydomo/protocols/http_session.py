@@ -35,7 +35,7 @@ from polydomo.protocols.request import (
     Request,
 )
 from polydomo.protocols.session import Session
-from polydomo.wire.closing import CloseCause, CloseReason
+from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body
 from polydomo.wire.http import HttpError, RequestHead
 from polydomo.wire.http_link import HttpLink

@@ -36,7 +36,7 @@ from polydomo.protocols.model import Worker
 from polydomo.protocols.request import DONE, Request
 from polydomo.protocols.session import Session
 from polydomo.protocols.shared_run import first_ref
-from polydomo.wire.closing import CloseCause, CloseReason
+from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.http import HttpError, RequestHead, quote
 from polydomo.wire.link import Handler, Hub
 

@@ -22,7 +22,7 @@ from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import DONE, Request
 from polydomo.protocols.session import Session
-from polydomo.wire.closing import CloseReason
+from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body
 from polydomo.wire.sp import ID_BIT, WORD, SpLink, body_at
 

@@ -11,7 +11,7 @@ from polydomo.limits import COST_SUBSCRIPTION, MAX_SUBSCRIPTIONS, MAX_TOPIC
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Publication
 from polydomo.protocols.session import Session
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import MORE, bounds, cut, split
 from polydomo.wire.link import PAUSE_NOT_READING, Link
 from polydomo.wire.mechanism import command

@@ -11,7 +11,7 @@ from polydomo.protocols.job_facts import JobFacts
 from polydomo.protocols.listener_roles import SHARED, Role
 from polydomo.protocols.model import Path, Publication, Worker
 from polydomo.protocols.request import QUEUED, Request
-from polydomo.wire.closing import CloseReason
+from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body, head
 from polydomo.wire.link import Handler, Link
 

@@ -4,7 +4,7 @@ from polydomo.limits import ZOMBIE_TIME
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Worker
 from polydomo.protocols.session import Session
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Link
 

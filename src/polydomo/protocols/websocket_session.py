@@ -23,7 +23,7 @@ from polydomo.protocols.model import Publication, Worker
 from polydomo.protocols.request import DONE, Request
 from polydomo.protocols.session import Session
 from polydomo.protocols.shared_run import first_ref
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import MORE, Body, bounds
 from polydomo.wire.http import RequestHead
 from polydomo.wire.http_link import HttpLink

@@ -19,7 +19,7 @@ from polydomo.server.access_file import ANONYMOUS
 from polydomo.server.logs import say, trouble
 from polydomo.tls import TlsBytes
 from polydomo.wire.address import Address, is_loopback, parse_url
-from polydomo.wire.closing import CloseCause, CloseReason
+from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body
 from polydomo.wire.http import BEGINNINGS
 from polydomo.wire.http_link import HttpLink
@@ -343,8 +343,8 @@ class Connection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         if reading:
-            if self.watched >= 0 and self.server.hang_ups is not None:
-                self.server.hang_ups.unwatch(self)
+            if self.watched >= 0 and self.server.disconnects is not None:
+                self.server.disconnects.unwatch(self)
             self.transport.resume_reading()
         else:
             self.transport.pause_reading()
@@ -352,8 +352,8 @@ class Connection(asyncio.Protocol):
                 self._watch()  # one that only waits for its turn is read again soon, so do not watch it
 
     def _watch(self) -> None:
-        if self.server.hang_ups is not None:
-            self.server.hang_ups.watch(self)
+        if self.server.disconnects is not None:
+            self.server.disconnects.watch(self)
 
     def pause_writing(self) -> None:
         """The peer reads more slowly than we write. From now on its unsent bytes are counted."""

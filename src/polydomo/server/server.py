@@ -15,29 +15,27 @@ from polydomo.broker.recorder import Recorder
 from polydomo.errors import SettingError
 from polydomo.protocols.listener_roles import SHARED, Role
 from polydomo.protocols.memo_values import MemoValues
-from polydomo.protocols.session import Session
-from polydomo.server import beacon, listening, logs, starting
+from polydomo.server import access_reload, beacon, listening, logs, starting
 from polydomo.server.access import AccessControl
 from polydomo.server.connection import Connection
+from polydomo.server.disconnect_watch import DisconnectWatch
 from polydomo.server.event_log import EventLog
 from polydomo.server.handshakes import HandshakePacer
-from polydomo.server.hang_ups import HangUps
 from polydomo.server.health import Health
-from polydomo.server.idle import IdleConnections
+from polydomo.server.idle_connections import IdleConnections
 from polydomo.server.job_store import JobStore, backend_of
 from polydomo.server.logs import say, trouble
 from polydomo.server.metrics import MetricsPage
 from polydomo.server.outgoing import Call, Publishers, bridge_to
 from polydomo.server.overdue import OverdueConnections
 from polydomo.server.processes import Others, Plan, Processes
+from polydomo.server.requests_endpoint import Find
 from polydomo.server.resources import remedy, shortage
 from polydomo.server.settings import Listener, Settings
 from polydomo.server.site import build_site
-from polydomo.server.story import Find
 from polydomo.server.udp import Heartbeats
 from polydomo.wire.address import IPC, Address, is_loopback
 from polydomo.wire.bounds import Bounds
-from polydomo.wire.closing import CloseCause
 from polydomo.wire.extensions import Extensions
 from polydomo.wire.link import Hub, Link
 from polydomo.wire.turns import Turns
@@ -135,7 +133,7 @@ class BrokerServer:
         self._idle = asyncio.Event()  # no request is open
         self._empty = asyncio.Event()  # no connection is left
         self._short = False  # the last check found that no file can be opened
-        self.hang_ups: HangUps | None = None
+        self.disconnects: DisconnectWatch | None = None  # of connections that are not being read
         self.processes: Processes | None = None  # the other processes of this broker
 
     def keep_jobs(self) -> None:
@@ -152,7 +150,7 @@ class BrokerServer:
         self._memoise()
         starting.count_files(self)
         try:
-            self.hang_ups = HangUps(self.loop)
+            self.disconnects = DisconnectWatch(self.loop)
             listeners = self.plan.listeners(self.settings)
             for listener in listeners:
                 self._listening.append(await self.plan.bind(listener))
@@ -179,8 +177,8 @@ class BrokerServer:
             if self.job_store is not None:
                 await self.job_store.stop()
             self._close_listeners()
-            if self.hang_ups is not None:
-                self.hang_ups.close()
+            if self.disconnects is not None:
+                self.disconnects.close()
             if isinstance(error, (OSError, MemoryError)):
                 raise SettingError(f"the broker cannot start: {remedy(error)}") from None
             raise
@@ -259,8 +257,8 @@ class BrokerServer:
             if timer is not None:
                 timer.cancel()
         self.pacer.stop()
-        if self.hang_ups is not None:
-            self.hang_ups.close()
+        if self.disconnects is not None:
+            self.disconnects.close()
 
     async def _close_connections(self) -> None:
         """Closes every connection after its last bytes have been sent. The sweep aborts those whose peers have stopped reading."""
@@ -440,32 +438,7 @@ class BrokerServer:
 
     def reload(self) -> None:
         """Reloads the access file and applies it to all connections. If it is invalid, logs one line and keeps the old rules."""
-        if self.access is None:
-            return
-        try:
-            self.access.reload()
-        except SettingError as error:
-            say(LOG, logging.ERROR, "the access file is invalid; the old rules stay in force", why=str(error))
-            return
-        self.wake()
-        for warning in self.access.file.warnings:
-            say(LOG, logging.WARNING, "access file", why=warning)
-        self.broker.access.replace(self.access.file.rules)
-        cut = 0
-        for connection in list(self.connections):
-            identity, link = connection.identity, connection.link
-            if identity is None or link is None or not link.open:
-                continue
-            why = ""
-            proof = identity.counted or identity.proof
-            if connection.principal and self.access.lookup(proof, identity.origin) != connection.principal:
-                why = "the peer's credentials were revoked"
-            elif isinstance(link.handler, Session):
-                why = self.broker.access.lost_right(link.handler)
-            if why:
-                link.close(CloseCause.DENIED, why)
-                cut += 1
-        say(LOG, logging.INFO, "access file reloaded", file=self.access.path, disconnected=cut)
+        access_reload.reload(self)
 
     # --- connections --------------------------------------------------------------------------------------------------------
 
@@ -499,7 +472,7 @@ class BrokerServer:
         self._idle_connections.forget(connection)
         self.overdue.forget(connection)
         self.backed_up.pop(connection, None)
-        if connection.watched >= 0 and self.hang_ups is not None:
-            self.hang_ups.unwatch(connection)
+        if connection.watched >= 0 and self.disconnects is not None:
+            self.disconnects.unwatch(connection)
         if not self.connections:
             self._empty.set()

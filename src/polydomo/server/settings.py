@@ -23,7 +23,7 @@ from polydomo.broker.policy import Policy
 from polydomo.errors import SettingError
 from polydomo.protocols.listener_roles import ROLES, SHARED, Role
 from polydomo.protocols.tuning import Tuning
-from polydomo.server import machine
+from polydomo.server.available_memory import available_memory
 from polydomo.server.setting_sections import (
     Bridge,
     Dbp,
@@ -139,7 +139,7 @@ class Settings:
             max_held_bytes=bounds.max_held_bytes,
             max_client_bytes=bounds.max_client_bytes,
             max_services=bounds.max_services,
-            max_memory=bounds.max_memory or machine.memory() // limits.MEMORY_PART,
+            max_memory=bounds.max_memory or available_memory() // limits.MEMORY_PART,
             max_message=bounds.max_message,
             max_values=self.values.max_topics,
             max_value_bytes=self.values.max_bytes,

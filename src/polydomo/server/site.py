@@ -14,7 +14,7 @@ from polydomo.protocols.http_session import HttpSession, Site
 from polydomo.protocols.service_schema import ServiceSchema
 from polydomo.server.access import digest_of
 from polydomo.server.metrics_endpoint import MetricsEndpoint
-from polydomo.server.story import StoryEndpoint
+from polydomo.server.requests_endpoint import RequestsEndpoint
 from polydomo.wire.http import HttpError, RequestHead
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def build_site(server: "BrokerServer") -> Site:
     broker.memory.book("memo", server.memo_store.memory)
     broker.memory.book("idempotency", api.idempotency.memory)
     api.mount(site, broker.schemas.encoding_of, lambda session: callable_by(server, session), broker.schemas.media_of)
-    site.mount("/v1/requests", StoryEndpoint(server))
+    site.mount("/v1/requests", RequestsEndpoint(server))
     site.mount("/v1/session", LoginEndpoint(broker.logins.redeem, broker.logins.end, LOGIN_SESSION_TIME))
     for name in ("polydomo.js", "polydomo.d.ts"):
         site.mount(f"/v1/{name}", FileEndpoint(name, (WEB / name).read_bytes(), shared=True))

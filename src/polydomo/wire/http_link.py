@@ -8,7 +8,7 @@ then, the broker does not read from a client that pipelines requests.
 from typing import Final, Protocol
 
 from polydomo.limits import MAX_MESSAGE, TUNNEL_PIECE, WORK_BYTES, WORK_MESSAGE, WORK_TEXT
-from polydomo.wire.closing import CloseCause
+from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import Body
 from polydomo.wire.http import HEAD, NEED_DATA, REASONS, HttpError, RequestHead, RequestReader
 from polydomo.wire.link import Handler, Hub, Link

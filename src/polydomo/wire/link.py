@@ -11,7 +11,7 @@ from typing import Any, Final
 from polydomo.errors import AccessDenied, ProtocolViolation
 from polydomo.limits import BIG_BODY, HELD_INPUT
 from polydomo.native import mypyc_attr
-from polydomo.wire.closing import CloseCause, CloseReason
+from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.extensions import NO_EXTENSIONS, Extensions
 from polydomo.wire.frames import Body
 from polydomo.wire.turns import Turns

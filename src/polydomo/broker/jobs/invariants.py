@@ -18,7 +18,7 @@ def check(jobs: Jobs) -> None:
             queued[job.service] = queued.get(job.service, 0) + 1
         elif job.phase == RUNNING:
             released[job.service] = released.get(job.service, 0) + 1
-    for service, lane in jobs.lanes.by_service.items():
-        assert lane.length == queued.pop(service, 0) and lane.released == released.pop(service, 0), service
+    for service, queue in jobs.waiting_jobs.by_service.items():
+        assert queue.length == queued.pop(service, 0) and queue.released == released.pop(service, 0), service
     assert not queued and not released, (queued, released)
     assert set(jobs.waiting) <= set(jobs.open)

@@ -16,7 +16,6 @@ from polydomo.broker.jobs import events
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import DELAYED, QUEUED, RECORDING, RUNNING, Job, Row, story_text
-from polydomo.broker.jobs.lanes import Lane, Lanes
 from polydomo.broker.jobs.ops import (
     FULL,
     NOT_LEADER,
@@ -33,6 +32,7 @@ from polydomo.broker.jobs.ops import (
 )
 from polydomo.broker.jobs.policy import Counters, JobPolicy, Listener, Runner
 from polydomo.broker.jobs.unclaimed import Unclaimed
+from polydomo.broker.jobs.waiting_jobs import ServiceQueue, WaitingJobs
 from polydomo.limits import JOB_PURGE, JOB_REFUSED_WAIT
 from polydomo.protocols.backoff import Backoff
 from polydomo.protocols.json_form import iso_time, microseconds
@@ -65,7 +65,7 @@ class Jobs:
         self.open: dict[str, Job] = {}
         self.keys: dict[str, Job] = {}  # open jobs by idempotency key
         self.bytes = 0  # size of the bodies of open jobs
-        self.lanes = Lanes()
+        self.waiting_jobs = WaitingJobs()
         self.paused: set[bytes] = set()
         self.inserting: dict[str, Insert] = {}
         self.waiting: dict[str, list[Answer]] = {}  # job -> callbacks that wait for its outcome
@@ -116,7 +116,7 @@ class Jobs:
         self.open.clear()
         self.keys.clear()
         self.bytes = sum(len(op.job.body) for op in self.inserting.values())
-        self.lanes = Lanes()
+        self.waiting_jobs = WaitingJobs()
         self.waiting.clear()
         self._unclaimed.clear()
 
@@ -209,7 +209,7 @@ class Jobs:
         if job.key:
             self.keys[job.key] = job
         self.bytes += len(job.body)
-        self.lanes.accept(job)
+        self.waiting_jobs.accept(job)
         self._wait(job, now)
 
     def adopt_fired(self, job: Job) -> None:
@@ -227,39 +227,39 @@ class Jobs:
 
     def _wait(self, job: Job, now: float) -> None:
         if job.due > now:
-            self.lanes.delay(job)
+            self.waiting_jobs.delay(job)
         else:
-            self.lanes.queue(job)
+            self.waiting_jobs.queue(job)
 
     # --- running --------------------------------------------------------------------------------------------------------------
 
     def service_changed(self, service: bytes) -> None:
         """Called when a worker registered, or a pause ended."""
-        if service in self.lanes.by_service:
+        if service in self.waiting_jobs.by_service:
             self.pump(service)
 
     def pump_all(self) -> None:
-        for service in list(self.lanes.by_service):
+        for service in list(self.waiting_jobs.by_service):
             self.pump(service)
 
     def pump(self, service: bytes) -> None:
         """Passes queued jobs to the broker, as many as its workers can use."""
-        lane = self.lanes.by_service.get(service)
-        if lane is None:
+        queue = self.waiting_jobs.by_service.get(service)
+        if queue is None:
             return
         if not self.leads or self.suspended or self.draining or service in self.paused:
             return
-        room = self.runner.capacity(service) - lane.released if lane.length else 0
+        room = self.runner.capacity(service) - queue.released if queue.length else 0
         while room > 0:
-            job = self.lanes.pop(lane)
+            job = self.waiting_jobs.pop(queue)
             if job is None:
                 break
             room -= 1
-            self._start(lane, job)
-        self.lanes.forget(service)
+            self._start(queue, job)
+        self.waiting_jobs.forget(service)
 
-    def _start(self, lane: Lane, job: Job) -> None:
-        lane.released += 1
+    def _start(self, queue: ServiceQueue, job: Job) -> None:
+        queue.released += 1
         self.counters.started += 1
         job.phase = RUNNING
         job.started = self.runner.now()
@@ -271,7 +271,7 @@ class Jobs:
         worker asked for a retry after this many seconds."""
         if job.phase != RUNNING or self.open.get(job.id) is not job:
             return
-        self.lanes.lane(job.service).released -= 1
+        self.waiting_jobs.of_service(job.service).released -= 1
         now = self.runner.now()
         if taken and code != SHUTDOWN:
             job.attempts += 1
@@ -279,11 +279,11 @@ class Jobs:
             job.result = body
             self.record(job, states.DONE, OK, "")
         elif code == SHUTDOWN or (code == NO_WORKER and not taken):
-            self.lanes.queue(job)  # it never ran, so it waits for the next worker
+            self.waiting_jobs.queue(job)  # it never ran, so it waits for the next worker
             return
         elif code == REFUSED and not taken:
             job.due = now + JOB_REFUSED_WAIT
-            self.lanes.delay(job)
+            self.waiting_jobs.delay(job)
         else:
             self._attempt_failed(job, code, reason, after, now)
         self.pump(job.service)
@@ -317,7 +317,7 @@ class Jobs:
         job.due = now + wait
         job.waited += wait
         attempt["waited_us"] = microseconds(job.waited)
-        self.lanes.delay(job)
+        self.waiting_jobs.delay(job)
         self.put(Progress(job.id, job.attempts, job.due, story_text(job.story)))
         event = events.about(job, events.RETRY, code, reason)
         event.wait = wait
@@ -333,7 +333,7 @@ class Jobs:
     def record(self, job: Job, state: str, outcome: str, reason: str) -> None:
         """Stores the outcome. It is not reported before it is on disk."""
         now = self.runner.now()
-        self.lanes.leave(job)
+        self.waiting_jobs.leave(job)
         job.phase = RECORDING
         job.state = state
         job.outcome = outcome
@@ -359,7 +359,7 @@ class Jobs:
         if job.key:
             self.keys.pop(job.key, None)
         self.bytes -= len(job.body)
-        self.lanes.forget(job.service)
+        self.waiting_jobs.forget(job.service)
         answers = self.waiting.pop(job.id, [])
         if job.state == states.DONE:
             self.counters.done += 1
@@ -439,7 +439,7 @@ class Jobs:
         """When to call ``run_due`` next, in seconds since the epoch; 0: no timer is needed."""
         if not self.leads:
             return 0.0
-        first = self.lanes.next()
+        first = self.waiting_jobs.next()
         return min(first, self._purge_at) if first else self._purge_at
 
     def run_due(self) -> None:
@@ -447,10 +447,10 @@ class Jobs:
             return
         now = self.runner.now()
         services: dict[bytes, None] = {}
-        for job in self.lanes.due(now):
-            self.lanes.queue(job)
+        for job in self.waiting_jobs.due(now):
+            self.waiting_jobs.queue(job)
             services[job.service] = None
-        for job in self.lanes.expired(now):
+        for job in self.waiting_jobs.expired(now):
             self.record(job, states.DEAD, EXPIRED, "the time to live expired")
         for service in services:
             self.pump(service)

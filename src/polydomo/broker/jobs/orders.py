@@ -20,7 +20,7 @@ def cancel(jobs: Jobs, id: str, why: str, answer: Answer) -> None:
         return
     if job.phase == RUNNING:
         jobs.runner.stop(job)
-        jobs.lanes.lane(job.service).released -= 1
+        jobs.waiting_jobs.of_service(job.service).released -= 1
     jobs.wait(id, answer)
     jobs.record(job, states.CANCELLED, CANCELLED, why)
     jobs.pump(job.service)

@@ -9,7 +9,7 @@ CGROUP_FILES = (
 UNLIMITED = 1 << 60  # cgroup version 1 reports a huge number if there is no limit
 
 
-def memory() -> int:
+def available_memory() -> int:
     """Bytes; 0 if the system does not report it."""
     found = [size for size in (_machine(), *map(_limit, _cgroups())) if 0 < size < UNLIMITED]
     return min(found, default=0)

@@ -1,4 +1,4 @@
-"""Connections that are not read are watched for closing, through an epoll of the server's own: the event loop does not report it."""
+"""Watches connections that are not being read for disconnects, with a separate epoll: the event loop reports them only while it reads."""
 
 import asyncio
 import contextlib
@@ -9,18 +9,18 @@ if TYPE_CHECKING:
     from polydomo.server.connection import Connection
 
 
-class HangUps:
-    """Opened at the start: later, when a connection must be watched, no file may be left. Raises OSError."""
+class DisconnectWatch:
+    """Opens its epoll at startup, because no file descriptor may be left later, when a connection must be watched. Raises OSError."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._watched: dict[int, Connection] = {}
         self._epoll = select.epoll() if hasattr(select, "epoll") else None
         if self._epoll is not None:
-            loop.add_reader(self._epoll.fileno(), self._hung_up)
+            loop.add_reader(self._epoll.fileno(), self._on_events)
 
     def watch(self, connection: "Connection") -> None:
-        """The connection is not read: it is closed as soon as its peer has closed it."""
+        """The connection is not being read. It is closed as soon as its peer closes it."""
         sock = connection.transport.get_extra_info("socket")
         if sock is None or self._epoll is None or connection.watched >= 0:
             return
@@ -35,7 +35,7 @@ class HangUps:
             with contextlib.suppress(OSError):
                 self._epoll.unregister(number)
 
-    def _hung_up(self) -> None:
+    def _on_events(self) -> None:
         assert self._epoll is not None
         for number, _ in self._epoll.poll(0):
             connection = self._watched.get(number)

@@ -4,8 +4,8 @@ from polydomo.limits import ENDED_REQUESTS
 from polydomo.protocols.request import Request
 
 
-class EndedRequests:
-    """The last finished requests: at least ``ENDED_REQUESTS`` and at most twice as many."""
+class AcceptanceTimes:
+    """Of the last finished requests: at least ``ENDED_REQUESTS`` and at most twice as many."""
 
     __slots__ = ("_earlier", "_recent")
 

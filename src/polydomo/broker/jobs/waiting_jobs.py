@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 from polydomo.broker.jobs.job import DELAYED, ENDED, QUEUED, Job
 
 
-class Lane:
+class ServiceQueue:
     """The queued jobs of one service: the highest priority first, then the oldest."""
 
     __slots__ = ("heap", "length", "released")
@@ -16,11 +16,11 @@ class Lane:
         self.released = 0  # jobs that were passed to the broker: queued there or held by workers
 
 
-class Lanes:
+class WaitingJobs:
     """All waiting jobs. A job that leaves early stays in its heap and is skipped there, because of its phase."""
 
     def __init__(self) -> None:
-        self.by_service: dict[bytes, Lane] = {}
+        self.by_service: dict[bytes, ServiceQueue] = {}
         self.sequence = 0
         self._delayed: list[tuple[float, int, Job]] = []
         self._expiring: list[tuple[float, int, Job]] = []
@@ -36,37 +36,37 @@ class Lanes:
         job.phase = DELAYED
         heappush(self._delayed, (job.due, job.sequence, job))
 
-    def queue(self, job: Job) -> Lane:
+    def queue(self, job: Job) -> ServiceQueue:
         job.phase = QUEUED
-        lane = self.lane(job.service)
-        heappush(lane.heap, (-job.priority, job.sequence, job))
-        lane.length += 1
-        return lane
+        queue = self.of_service(job.service)
+        heappush(queue.heap, (-job.priority, job.sequence, job))
+        queue.length += 1
+        return queue
 
-    def lane(self, service: bytes) -> Lane:
-        lane = self.by_service.get(service)
-        if lane is None:
-            lane = self.by_service[service] = Lane()
-        return lane
+    def of_service(self, service: bytes) -> ServiceQueue:
+        queue = self.by_service.get(service)
+        if queue is None:
+            queue = self.by_service[service] = ServiceQueue()
+        return queue
 
-    def pop(self, lane: Lane) -> Job | None:
-        """Removes and returns the next job of a lane."""
-        while lane.heap:
-            job = heappop(lane.heap)[2]
+    def pop(self, queue: ServiceQueue) -> Job | None:
+        """Removes and returns the next job of a queue."""
+        while queue.heap:
+            job = heappop(queue.heap)[2]
             if job.phase == QUEUED:
-                lane.length -= 1
+                queue.length -= 1
                 return job
         return None
 
     def leave(self, job: Job) -> None:
         """Removes a waiting job that is about to end; the caller changes its phase."""
         if job.phase == QUEUED:
-            self.lane(job.service).length -= 1
+            self.of_service(job.service).length -= 1
 
     def forget(self, service: bytes) -> None:
-        """Removes an empty lane."""
-        lane = self.by_service.get(service)
-        if lane is not None and not lane.length and not lane.released:
+        """Removes an empty queue."""
+        queue = self.by_service.get(service)
+        if queue is not None and not queue.length and not queue.released:
             del self.by_service[service]
 
     def due(self, now: float) -> "list[Job]":

@@ -26,7 +26,7 @@ Row = dict[str, Any]
 Find = Callable[[str], Awaitable[Row | None]]  # by id; raises SettingError if the id is invalid
 
 
-class StoryPoll(Poll):
+class JournalPoll(Poll):
     """A response that waits for the journal."""
 
     def __init__(self, session: HttpSession) -> None:
@@ -36,7 +36,7 @@ class StoryPoll(Poll):
         self.session = None
 
 
-class StoryEndpoint(InspectEndpoint):
+class RequestsEndpoint(InspectEndpoint):
     def __init__(self, server: "BrokerServer") -> None:
         super().__init__(b"polydomo.requests")
         self.right = (INSPECT, "polydomo.requests")
@@ -60,7 +60,7 @@ class StoryEndpoint(InspectEndpoint):
             raise HttpError(
                 404, "no open request has this id, and the broker keeps no journal of finished requests", close=False
             )
-        poll = StoryPoll(session)
+        poll = JournalPoll(session)
         session.carried = poll
         task = self.server.loop.create_task(self._look_up(poll, find, path[0]))
         self._tasks.add(task)
@@ -71,7 +71,7 @@ class StoryEndpoint(InspectEndpoint):
         request = open_requests.find(broker, name)
         return builtin_services.request_row(broker, request) if request is not None else None
 
-    async def _look_up(self, poll: StoryPoll, find: Find, name: str) -> None:
+    async def _look_up(self, poll: JournalPoll, find: Find, name: str) -> None:
         status, answer = 404, None
         try:
             answer = await find(name)

@@ -1,0 +1,46 @@
+"""Reloads the access file: the new rules apply to new and to existing connections."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from polydomo.errors import SettingError
+from polydomo.protocols.session import Session
+from polydomo.server import logs
+from polydomo.server.logs import say
+from polydomo.wire.close_reason import CloseCause
+
+if TYPE_CHECKING:
+    from polydomo.server.server import BrokerServer
+
+LOG = logs.get("server")
+
+
+def reload(server: "BrokerServer") -> None:
+    """Closes the connections that have lost their rights. If the file is invalid, logs one line and keeps the old rules."""
+    access = server.access
+    if access is None:
+        return
+    try:
+        access.reload()
+    except SettingError as error:
+        say(LOG, logging.ERROR, "the access file is invalid; the old rules stay in force", why=str(error))
+        return
+    server.wake()
+    for warning in access.file.warnings:
+        say(LOG, logging.WARNING, "access file", why=warning)
+    server.broker.access.replace(access.file.rules)
+    cut = 0
+    for connection in list(server.connections):
+        identity, link = connection.identity, connection.link
+        if identity is None or link is None or not link.open:
+            continue
+        why = ""
+        proof = identity.counted or identity.proof
+        if connection.principal and access.lookup(proof, identity.origin) != connection.principal:
+            why = "the peer's credentials were revoked"
+        elif isinstance(link.handler, Session):
+            why = server.broker.access.lost_right(link.handler)
+        if why:
+            link.close(CloseCause.DENIED, why)
+            cut += 1
+    say(LOG, logging.INFO, "access file reloaded", file=access.path, disconnected=cut)
