@@ -120,7 +120,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A broker with everything there is to report: calls that ended, failed, run and wait, workers that left, log records."""
     with contextlib.ExitStack() as stack:
         data = tmp_path_factory.mktemp("json")
-        broker = stack.enter_context(Broker(data, "--journal=messages", "--journal-bodies=echo"))
+        settings = data / "settings.toml"
+        settings.write_text('queue_expiry = "1h"')  # a request without a worker waits until the last test
+        recorded = ["--journal=messages", "--journal-bodies=echo"]
+        broker = stack.enter_context(Broker(data, "--config", str(settings), *recorded))
         with broker.worker("gone", "--echo"):
             pass
         for name, *words in (["echo", "--echo"], ["broken", "--", "false"], ["slow", "--", "sleep", "600"]):
