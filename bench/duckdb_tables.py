@@ -63,13 +63,15 @@ SELECT request, last.worker AS worker, last.peer AS worker_peer, last.protocol A
     CAST(if(n = dispatches, last.us, run_us) AS BIGINT) AS run_us,
     CAST(if(n = dispatches, waited + greatest(0, epoch_us(time) - epoch_us(until)), wait_us) AS BIGINT) AS wait_us
 FROM summed JOIN special USING (request);
-CREATE TEMP TABLE answers AS SELECT run, number, min_by(outcome, seq) AS memo FROM messages WHERE event = 'memo' GROUP BY ALL;
+CREATE TEMP TABLE answers AS SELECT run, number, min_by(outcome, seq) FILTER (event = 'memo') AS memo,
+    min_by(outcome, seq) FILTER (event = 'keyed') AS keyed, min_by(key, seq) FILTER (event = 'keyed') AS key
+    FROM messages WHERE event IN ('memo', 'keyed') GROUP BY ALL;
 CREATE VIEW parts AS SELECT r.* REPLACE (coalesce(c.worker, r.worker) AS worker, coalesce(c.worker_peer, r.worker_peer) AS worker_peer,
         coalesce(c.worker_protocol, r.worker_protocol) AS worker_protocol,
         coalesce(c.worker_principal, r.worker_principal) AS worker_principal, coalesce(c.run_us, r.run_us) AS run_us,
         coalesce(c.wait_us, r.wait_us) AS wait_us,
         if(c.request IS NULL, r.wait_bucket, CAST(floor(ln(greatest(c.wait_us, 1)) / ln(1.02)) AS INT)) AS wait_bucket),
-        coalesce(memo, '') AS memo
+        coalesce(memo, '') AS memo, coalesce(keyed, '') AS keyed, coalesce(key, '') AS key
     FROM recorded r LEFT JOIN corrected c USING (request) LEFT JOIN answers USING (run, number);
 CREATE TEMP TABLE crossing AS SELECT request AS part, parent, broker, worker_protocol FROM parts WHERE parent != '';
 CREATE TEMP TABLE links AS WITH RECURSIVE up AS (
@@ -109,7 +111,7 @@ def services_table() -> str:
     longer = f"(VALUES {', '.join(f'({seconds})' for seconds in WINDOWS)}) AS w(seconds)"
     moved = "to_timestamp(seconds * (epoch_us(ten) // (CAST(1000000 AS BIGINT) * seconds)))"
     sums = "requests retried passed_on request_bytes reply_bytes wait_us run_us run_us2 total_us worked ok".split()
-    sums += ["memo_hits", "memo_misses", "memo_joined"]
+    sums += ["memo_hits", "memo_misses", "memo_joined", "key_joined"]
     added = ", ".join(f"sum({name}) AS {name}" for name in sums)
     p = []
     for which, parts in (("wait", (0.5, 0.99)), ("total", (0.5, 0.9, 0.99, 0.999))):
@@ -126,8 +128,8 @@ CREATE TEMP TABLE tens AS SELECT to_timestamp(10 * (epoch_us(time) // 10000000))
     sum(CAST(own * run_us AS DOUBLE) * run_us) AS run_us2,
     sum(total_us) AS total_us, sum(own * CAST(dispatches > 0 AS INT)) AS worked, sum(CAST(outcome = 'ok' AS INT)) AS ok,
     sum(CAST(memo = 'hit' AS INT)) AS memo_hits, sum(CAST(memo = 'miss' AS INT)) AS memo_misses,
-    sum(CAST(memo = 'joined' AS INT)) AS memo_joined
-FROM (SELECT *, if(worker_protocol = 'memoised', 0, 1) AS own FROM parts) GROUP BY ALL;
+    sum(CAST(memo = 'joined' AS INT)) AS memo_joined, sum(CAST(keyed = 'joined' AS INT)) AS key_joined
+FROM (SELECT *, if(worker_protocol IN ('memoised', 'keyed'), 0, 1) AS own FROM parts) GROUP BY ALL;
 CREATE TEMP TABLE buckets AS
     SELECT ten, broker, service, 'wait' AS kind, bucket, count(*) AS n FROM
         (SELECT to_timestamp(10 * (epoch_us(time) // 10000000)) AS ten, broker, service, wait_bucket AS bucket
@@ -204,7 +206,7 @@ CAPACITY_TABLE = """
 CREATE TABLE capacity AS
 WITH arrivals AS (
     SELECT run, date_trunc('hour', time) AS w, broker, service, epoch_us(accepted) AS us FROM rows
-    WHERE worker_protocol != 'memoised' AND NOT (job != '' AND client_protocol != 'job') UNION ALL
+    WHERE worker_protocol NOT IN ('memoised', 'keyed') AND NOT (job != '' AND client_protocol != 'job') UNION ALL
     SELECT run, date_trunc('hour', time), broker, service, epoch_us(time) FROM messages WHERE event IN ('requeued', 'forwarded')
 ),
 gaps AS (SELECT w, broker, service, us - lag(us) OVER (PARTITION BY run, w, broker, service ORDER BY us) AS gap FROM arrivals),
@@ -212,11 +214,11 @@ came AS (SELECT w, broker, service, count(*) AS n, avg(gap) AS mean, stddev_pop(
     FROM gaps WHERE gap <= 10000000 GROUP BY ALL),
 served AS (SELECT date_trunc('hour', ended) AS w, broker, service, count(*) AS turns, avg(epoch_us(ended) - epoch_us(began)) AS mean_run,
     stddev_pop(epoch_us(ended) - epoch_us(began)) AS spread_run, avg(epoch_us(began) - epoch_us(arrived)) AS mean_wait
-        FROM hops WHERE worker_protocol != 'memoised' GROUP BY ALL),
+        FROM hops WHERE worker_protocol NOT IN ('memoised', 'keyed') GROUP BY ALL),
 crowd AS (SELECT k."window" AS w, k.broker, k.service, greatest(1, round(sum(epoch_us(until) - epoch_us(since))
         / greatest(1, epoch_us(max(until)) - epoch_us(min(since))))) AS workers
     FROM workers k JOIN present p ON p.w = k."window" AND p.run = k.run AND p.worker = k.worker
-    WHERE k.turns > 0 AND k.protocol != 'memoised' GROUP BY ALL),
+    WHERE k.turns > 0 AND k.protocol NOT IN ('memoised', 'keyed') GROUP BY ALL),
 asked AS (SELECT "window" AS w, broker, service, requests, ok, total_histogram FROM services WHERE seconds = 3600),
 joined AS (SELECT w, broker, service, coalesce(requests, 0) AS requests, coalesce(turns, 0) AS turns,
     coalesce(1e6 / nullif(came.mean, 0), 0) AS rate,

@@ -1,4 +1,4 @@
-"""Durable jobs, schedules and memoised services in generated journals."""
+"""Durable jobs and schedules in generated journals."""
 
 from typing import Any
 
@@ -10,16 +10,13 @@ from bench.life import (
     EV,
     FINISHED,
     JOB_CLIENT,
-    LINT,
-    MEMO_CLIENT,
-    MEMO_STORE,
+    KEY_CLIENT,
+    MINUTE,
     O_ACCEPT,
     O_FINAL,
-    O_PARTIAL,
     O_RECORD,
     ORIGINS,
     OUTCOMES,
-    START,
     Array,
     Blocks,
     Life,
@@ -28,50 +25,12 @@ from bench.life import (
 )
 from polydomo.journal import schema
 
-HITS = 0.03  # per request of the other services
-JOBS = 0.01
-MINUTE = 60_000_000
+JOBS = 0.01  # per request of the other services
 ONCE_JOB, ONCE_SCHEDULE = 1, 2  # what ``once`` names: the job, or the schedule and the time at which it was due
-_HOW = {name: OUTCOMES.index(name) for name in (
-    "hit", "miss", "joined", "accepted", "retry", "done", "dead", "cancelled", "fired", "skipped")}  # fmt: skip
+_HOW = {name: OUTCOMES.index(name) for name in ("accepted", "retry", "done", "dead", "cancelled", "fired", "skipped")}
 _OK, _FAILED, _CANCELLED = (CODES.index(name) for name in ("ok", "failed", "cancelled"))
 _NO_MORE, _BY_HAND = 9, 10  # REASONS
 _JOB, _REQUEST, _TITANIC, _SCHEDULE = (ORIGINS.index(name) for name in ("job", "request", "titanic", "schedule"))
-
-
-def _times(life: Life) -> tuple[int, int]:
-    start = START + int(life.begins * 1e6)
-    return start, start + int(life.seconds * 1e6)
-
-
-# --- memoised services
-
-
-def memoised(life: Life, dice: np.random.Generator, rows: Blocks, records: Blocks, number: int) -> int:
-    """Requests for ``lint``: hits, and once a minute a miss that runs for 90 s, with a request that joins it. Returns the next number."""
-    start, end = _times(life)
-    count = int(life.requests * HITS)
-    asked = np.sort(dice.integers(start + 1_000_000, end - 1_000_000, count))
-    client = dice.integers(1, MEMO_CLIENT, count)
-    number = _held(rows, records, number, asked, asked + 7, client, "hit")
-    missed = np.arange(start + 4_000_000, end - 100_000_000, MINUTE)
-    over = missed + 90_000_000
-    number = _held(rows, records, number, missed, over + 9, 1 + missed // MINUTE % 30, "miss")
-    visitor(rows, records, np.arange(number, number + missed.size), LINT, missed + 5, over, client=MEMO_CLIENT)
-    number += missed.size
-    return _held(rows, records, number, missed + 45_000_000, over + 9, 2 + missed // MINUTE % 30, "joined")
-
-
-def _held(rows: Blocks, records: Blocks, number: int, asked: Array, ended: Array, client: Array, how: str) -> int:
-    """Requests that the memo store holds. Returns the next number."""
-    numbers = np.arange(number, number + asked.size)
-    visitor(rows, records, numbers, LINT, asked, ended, client=client, worker=MEMO_STORE)
-    about = {"connection": client, "client": client, "number": numbers, "service": LINT}
-    rows.add(t=asked + 2, event=EV[schema.MEMO], order=O_PARTIAL, outcome=_HOW[how], **about)
-    return number + asked.size
-
-
-# --- durable jobs
 
 
 def _of(value: "Array | int", where: Array) -> Any:
@@ -87,8 +46,8 @@ class _Jobs:
     ) -> None:
         self.rows, self.records, self.jobs = blocks
         self.number = number
-        self.extra = 1  # the next row of ``jobs``
-        start, end = _times(life)
+        self.extra = self.jobs.count  # the next row of ``jobs``
+        start, end = life.times
         count = max(20, int(life.requests * JOBS))
         self.id = np.arange(1, count + 1)
         self.created = np.sort(dice.integers(start + 2_000_000, max(start + 3_000_000, end - 200_000_000), count))
@@ -100,7 +59,7 @@ class _Jobs:
         self.runs = ~self.cancelled & ~self.open
         self.origin = dice.choice([_JOB, _REQUEST, _TITANIC, _SCHEDULE], count)
         self.origin[~self.runs & (self.origin == _REQUEST)] = _JOB
-        self.client = dice.integers(1, MEMO_CLIENT, count)
+        self.client = dice.integers(1, KEY_CLIENT, count)
         self.key = np.where(self.id % 3 == 0, self.id, 0)
         self.pause = np.where(self.id % 10 == 0, MINUTE, 1_000_000)  # between attempts
         self.takes = np.maximum(100, (dice.lognormal(0, 0.8, count) * 2_000).astype(np.int64))
@@ -196,7 +155,7 @@ def durable(
     made = _Jobs(life, dice, (rows, records, jobs), number)
     made.live()
     made.waiting()
-    start, end = _times(life)
+    start, end = life.times
     fired = made.schedules(start, end)
     planted: Planted = []
     done = np.flatnonzero(made.runs & ~made.dead)

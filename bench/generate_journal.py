@@ -1,6 +1,6 @@
 """Generates journals of any size, as brokers would have written them: several brokers, chains, bridges, retries, losses, requests
-that end in the queue, durable jobs, schedules, memoised services, principals, a broker that is killed, and, on request, breaches of
-every rule.
+that end in the queue, durable jobs, schedules, memoised services, requests with a key, principals, a broker that is killed, and, on
+request, breaches of every rule.
 
     python -m bench.generate_journal DIR --million 10 --seed 1 --breaches 3
 
@@ -27,6 +27,8 @@ from bench.life import (
     FAR,
     FINISHED,
     JOB_CLIENT,
+    KEY_CLIENT,
+    KEY_HOLDER,
     LEVELS,
     MEMO_CLIENT,
     MEMO_STORE,
@@ -85,6 +87,7 @@ def peer(connection: Array) -> pa.Array:
 
 def protocol(connection: Array) -> pa.Array:
     special = {0: 0, CLIENTS + 1 + FAR: 6, MEMO_CLIENT: 7, CLIENTS + MEMO_STORE: 7, JOB_CLIENT: 8}
+    special |= {KEY_CLIENT: 9, CLIENTS + KEY_HOLDER: 9}
     chosen = [connection == number for number in special]
     return words(np.select(chosen, [*special.values()], 1 + connection % 5), PROTOCOLS)
 

@@ -15,16 +15,16 @@ Array = np.ndarray
 START = int(datetime(2026, 1, 31, 6, 10, tzinfo=UTC).timestamp() * 1e6)
 SERVICES = ["echo", "resize", "ocr", "mail", "index", "search", "far", "absent", "fragile", "long", "billing", "lint"]
 LANES = 6  # workers of a service, one job at a time each
-FAR, ABSENT, FRAGILE, LONG, BILLING, LINT = (
-    SERVICES.index(name) for name in ("far", "absent", "fragile", "long", "billing", "lint")
+SEARCH, FAR, ABSENT, FRAGILE, LONG, BILLING, LINT = (
+    SERVICES.index(name) for name in ("search", "far", "absent", "fragile", "long", "billing", "lint")
 )  # ``billing`` is durable, ``lint`` is memoised
 SERVED = FAR  # services below this one have workers of their own
-PROTOCOLS = ["", "mdp1", "mdp2", "dcp", "emqp", "memo", BridgeSession.protocol, "memoised", "job"]
+PROTOCOLS = ["", "mdp1", "mdp2", "dcp", "emqp", "memo", BridgeSession.protocol, "memoised", "job", "keyed"]
 PRINCIPALS = ["", "anna", "bert", "carl"]
 SILENCE, INFO = "silence", "info"  # the outcome of a worker that was lost without a message; the level of a log record
 OUTCOMES = [
     "", OK, FAILED, NO_WORKER, SILENCE, INTERRUPTED, INFO, CANCELLED,
-    "hit", "miss", "joined", "accepted", "retry", "done", "dead", "cancelled", "fired", "skipped",
+    "hit", "miss", "joined", "accepted", "retry", "done", "dead", "cancelled", "fired", "skipped", "first",
 ]  # fmt: skip
 REASONS = [
     "",
@@ -47,9 +47,11 @@ EVENTS = ["", *schema.EVENTS]
 EV = {name: number for number, name in enumerate(EVENTS)}
 FINISHED = -1  # in ``event``: the row of kind ``requests``
 LOST_ROWS = 1000
-CLIENTS = 40  # connections 1 to 40 are clients: the last two are the broker's own
-MEMO_CLIENT, JOB_CLIENT = CLIENTS - 1, CLIENTS  # send the runs of memoised services, and the attempts of durable jobs
-MEMO_STORE = len(SERVICES) + 1  # the worker that holds requests for memoised services
+CLIENTS = 40  # connections 1 to 40 are clients: the last three are the broker's own
+# They send the runs of requests with a key and of memoised services, and the attempts of durable jobs.
+KEY_CLIENT, MEMO_CLIENT, JOB_CLIENT = CLIENTS - 2, CLIENTS - 1, CLIENTS
+MEMO_STORE, KEY_HOLDER = len(SERVICES) + 1, len(SERVICES) + 2  # the workers that hold the requests that share a run
+MINUTE = 60_000_000
 SPARE_CREDIT = 1 << 27
 # orders of events at the same microsecond
 O_ACCEPT, O_QUEUE, O_EXTRA, O_DISPATCH, O_PARTIAL, O_FINAL, O_RECORD, O_AFTER = range(8)
@@ -63,7 +65,9 @@ RECORD_FIELDS = (
     "number service last_service client worker accepted first dispatched partial ended attempts max_attempts dispatches hops partials "
     "request_bytes reply_bytes outcome reason child wrong_total job"
 ).split()
-JOB_FIELDS = "job created key client origin schedule code wait once".split()  # of an event of a job or a schedule
+JOB_FIELDS = (
+    "job created key client origin schedule code wait once".split()
+)  # of an event of a job, a schedule or a key
 
 
 @dataclass
@@ -81,6 +85,10 @@ class Blocks:
             value = columns.pop(name, 0)
             self.parts.setdefault(name, []).append(np.broadcast_to(np.asarray(value, np.int64), (n,)))
         assert not columns, f"no such columns: {columns}"
+
+    @property
+    def count(self) -> int:
+        return sum(part.size for part in self.parts.get(self.fields[0], []))
 
     def done(self) -> dict[str, Array]:
         return {
@@ -107,6 +115,12 @@ class Life:
     visitors: dict[str, Array] | None = (
         None  # requests that come over a bridge: service, accepted, ended, parent (run, number, ms)
     )
+
+    @property
+    def times(self) -> tuple[int, int]:
+        """Its first and its last moment."""
+        start = START + int(self.begins * 1e6)
+        return start, start + int(self.seconds * 1e6)
 
 
 @dataclass

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.durable_lives import durable, memoised
+from bench.durable_lives import durable
 from bench.life import (
     ABSENT,
     CLIENTS,
@@ -13,11 +13,12 @@ from bench.life import (
     FINISHED,
     FRAGILE,
     JOB_FIELDS,
+    KEY_CLIENT,
+    KEY_HOLDER,
     LANES,
     LEVELS,
     LONG,
     LOST_ROWS,
-    MEMO_CLIENT,
     MEMO_STORE,
     MESSAGE_FIELDS,
     O_ACCEPT,
@@ -42,6 +43,7 @@ from bench.life import (
     spare,
     visitor,
 )
+from bench.shared_lives import keyed, memoised
 from polydomo.journal import schema
 
 
@@ -61,7 +63,7 @@ class _Making:
         self.jobs.add(job=0)  # ``extra`` 0 is none
         self.start = START + int(life.begins * 1e6)
         self.end = self.start + int(life.seconds * 1e6)
-        self.spares = MEMO_STORE
+        self.spares = KEY_HOLDER
         self.offered = LANES + 1
         self.next_number = life.requests + 1
 
@@ -79,6 +81,7 @@ class _Making:
         self._long()
         self.next_number = memoised(self.life, self.dice, self.rows, self.records, self.next_number)
         self.next_number, again = durable(self.life, self.dice, self.rows, self.records, self.jobs, self.next_number)
+        self.next_number = keyed(self.life, self.rows, self.records, self.jobs, self.next_number)
         leaving = self._bridge()
         planted, changes = self._broken(plant)
         planted += again
@@ -98,7 +101,7 @@ class _Making:
         if life.bridge:
             self.service[(kinds >= 0.01) & (kinds < 0.03)] = FAR
         self.arrive = np.sort(dice.integers(self.start + 1_000_000, self.end - 1_000_000, n))
-        self.client = dice.integers(1, MEMO_CLIENT, n)
+        self.client = dice.integers(1, KEY_CLIENT, n)
         self.number = np.arange(1, n + 1)
         self.size = dice.integers(20, 2000, n)
         means = np.array([150, 2500, 4000, 900, 600, 1500, 3000, 1])
@@ -149,7 +152,7 @@ class _Making:
         rows.add(t=start, event=EV[schema.STARTED], level=level, reason=5, **covers)
         rows.add(t=start + 1, event=EV[schema.CONNECTED], connection=np.arange(1, CLIENTS + 1))
         self._worker(start + 1, np.arange(1, len(SERVICES) + 1), np.arange(len(SERVICES)), credit=SPARE_CREDIT)
-        self._worker(start + 1, MEMO_STORE, -1, credit=SPARE_CREDIT)
+        self._worker(start + 1, np.array([MEMO_STORE, KEY_HOLDER]), -1, credit=SPARE_CREDIT)
         self._worker(start + 1, self.spares + 1 + self.lanes * self.most, self.lanes // LANES, credit=1, auto=1)
 
     def _worker(self, t: Any, worker: Any, service: Any, order: int = 0, **asks: int) -> None:

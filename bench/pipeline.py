@@ -29,11 +29,11 @@ COMPARED = {
     "requests": "request broker run number seq service last_service client client_peer client_protocol worker worker_protocol "
     "accepted ended "
     "wait_us run_us total_us wait_bucket total_bucket attempts dispatches hops partials request_bytes reply_bytes outcome reason "
-    "parent bridged far_broker far_protocol principal worker_principal job memo",
+    "parent bridged far_broker far_protocol principal worker_principal job memo keyed key",
     "hops": "request position broker run number service hop attempt worker worker_protocol principal worker_principal arrived began ended "
     "ending",
     "services": "window seconds broker service requests ok retried passed_on request_bytes reply_bytes wait_us run_us total_us "
-    "worked queued queue_max workers_max wait_histogram total_histogram memo_hits memo_misses memo_joined",
+    "worked queued queue_max workers_max wait_histogram total_histogram memo_hits memo_misses memo_joined key_joined",
     "workers": "window broker run worker service protocol principal turns finals given_back run_us present_us late lost stale",
     "topology": "window kind broker source target requests failed total_us",
     "capacity": "window broker service requests turns workers within",
@@ -52,7 +52,7 @@ PERCENTILES = {
 }
 TEXTS = (
     "request broker service last_service client_peer worker_protocol outcome reason parent far_broker far_protocol ending kind source "
-    "target topic rule level client_protocol protocol principal worker_principal job memo origin key schedule state event"
+    "target topic rule level client_protocol protocol principal worker_principal job memo keyed origin key schedule state event"
 ).split()
 KEYS = {
     "services": '"window", seconds, broker, service',
