@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.cli.shell import RECENT
+from tests.stalls import pytest_runtest_protocol as pytest_runtest_protocol
 
 if TYPE_CHECKING:
     from polydomo import testing

@@ -14,7 +14,7 @@ import polydomo
 from polydomo import testing
 
 ROOT = Path(__file__).parents[1]
-WAIT = 30.0
+WAIT = 60.0
 
 BLOCK = re.compile(r"^```python ([a-z-]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = dict(BLOCK.findall((ROOT / "docs" / "libraries.md").read_text(encoding="utf-8")))

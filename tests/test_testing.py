@@ -20,7 +20,7 @@ from polydomo import (
 )
 from polydomo.server.settings import Settings
 
-WAIT = 30.0
+WAIT = 60.0
 
 
 def test_the_address_stays() -> None:

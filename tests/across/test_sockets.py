@@ -17,7 +17,7 @@ from polydomo.wire.link import Handler, Hub
 from sim.http_ends import HttpClientEnd, HttpPeerLink
 from tests.across.kinds import CLIENTS, PAIRS, WORKERS
 
-WAIT = 30.0
+WAIT = 60.0
 TYPES = {b"DEALER": zmq.DEALER, b"REQ": zmq.REQ}
 
 End = ClientEnd | WorkerEnd

@@ -10,7 +10,7 @@ import pytest
 
 from chaos.proxy import BOTH, DOWN, UP, DatagramRoute, Network, Route, Weather
 
-WAIT = 30.0
+WAIT = 60.0
 MOMENT = 0.2  # long enough for bytes that are on their way to have arrived
 
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 POLYDOMO = [sys.executable, "-m", "polydomo"]
-PATIENCE = 30.0  # seconds for anything that should happen at once, on a machine that is busy
+PATIENCE = 60.0  # seconds for anything that should happen at once, on a machine that is busy
 COMMAND = 120.0  # ... for a whole command: it starts Python and loads its modules
 
 

@@ -34,7 +34,7 @@ from polydomo.server.settings import Settings
 from polydomo.wire import frames
 from tests.server.raw import dealer
 
-WAIT = 30.0  # seconds: far more than anything here takes
+WAIT = 60.0  # seconds: far more than anything here takes
 SHORT = 0.2  # a timeout that is meant to pass
 
 every_protocol = pytest.mark.parametrize("protocol", registry.names())

@@ -17,7 +17,7 @@ from polydomo import (
 from polydomo.protocols import registry
 from tests.client.zmq_broker import Router
 
-WAIT = 30.0  # seconds: far more than anything here takes
+WAIT = 60.0  # seconds: far more than anything here takes
 SHORT = 0.2  # a timeout that is meant to pass
 
 every_protocol = pytest.mark.parametrize("protocol", registry.names())

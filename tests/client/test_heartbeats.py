@@ -13,7 +13,7 @@ from polydomo.server.settings import Settings
 from polydomo.wire.address import DISCOVER, Address
 from tests.server.nearby import LOOPBACK, free_port, settings
 
-WAIT = 30.0
+WAIT = 60.0
 CAMERA: dict[str, object] = {"name": "camera", "port": 8080, "heartbeat": 0.1}
 
 

@@ -12,7 +12,7 @@ from websockets.sync.client import connect
 from polydomo import Call, CallFailed, CallTimeout, Client, SettingError, Worker, testing
 from polydomo.server.server import BrokerServer
 
-WAIT = 30.0  # seconds: far more than anything here takes
+WAIT = 60.0  # seconds: far more than anything here takes
 
 
 class Gate:

@@ -6,7 +6,7 @@ from typing import Self
 
 import zmq
 
-WAIT = 30_000  # ms: far more than anything here takes
+WAIT = 60_000  # ms: far more than anything here takes
 
 
 class Router:

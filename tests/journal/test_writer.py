@@ -26,7 +26,7 @@ from tests.broker.rig import World
 from tests.journal.stage import live
 
 Row = dict[str, Any]
-PATIENCE = 30.0
+PATIENCE = 60.0
 AGES = 1e10  # the rows of these tests are of 2023
 
 

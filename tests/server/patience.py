@@ -4,7 +4,7 @@ from typing import Any
 
 import zmq
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def patient(socket: "zmq.Socket[Any]") -> None:

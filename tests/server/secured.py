@@ -14,7 +14,7 @@ from polydomo.protocols import registry
 from polydomo.protocols.ends import Event, Failure, Job, Reply
 from tests.certificates import Authority
 
-PATIENCE = 30.0  # seconds for what should happen at once
+PATIENCE = 60.0  # seconds for what should happen at once
 ZMTP = ("mdp1", "mdp2", "mdx", "dcp", "emqp")  # protocols with requests
 NAMES = ("server", "alice", "pool", "mallory")
 TOKEN = "a-token-of-ci"  # its SHA-256 stands below

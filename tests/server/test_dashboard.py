@@ -31,7 +31,7 @@ QUIET = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 ).split()
-WAIT = 30_000  # milliseconds
+WAIT = 60_000  # milliseconds
 
 
 def chromium() -> str:

@@ -19,7 +19,7 @@ from polydomo.wire.frames import split
 from sim.replacing import set_limit
 from tests.forms import replaces_core
 
-WAIT = 30.0
+WAIT = 60.0
 
 
 class Site:

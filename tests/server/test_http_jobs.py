@@ -10,7 +10,7 @@ import pytest
 import polydomo
 from polydomo import testing
 
-WAIT = 30.0
+WAIT = 60.0
 
 
 class Runs:

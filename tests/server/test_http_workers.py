@@ -18,7 +18,7 @@ from polydomo.protocols import http_work
 from sim.replacing import set_limit
 from tests.forms import replaces_core
 
-WAIT = 30.0
+WAIT = 60.0
 
 
 @pytest.fixture

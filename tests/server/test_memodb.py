@@ -13,7 +13,7 @@ import pytest
 import polydomo
 from polydomo import testing
 
-WAIT = 30.0
+WAIT = 60.0
 
 
 @pytest.fixture

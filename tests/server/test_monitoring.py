@@ -10,7 +10,7 @@ import zmq
 import polydomo
 from polydomo import testing
 
-PATIENCE = 30_000  # milliseconds
+PATIENCE = 60_000  # milliseconds
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import polydomo
 import polydomo.testing
 
 READY, JOB, RESULT, HEARTBEAT, DISCONNECT = 1, 2, 3, 4, 5
-PATIENCE = 30_000  # milliseconds: a build machine may be slow, a broken dialog never ends
+PATIENCE = 60_000  # milliseconds: a build machine may be slow, a broken dialog never ends
 
 
 def dump(*header: object, payload: bytes = b"") -> bytes:

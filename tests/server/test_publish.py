@@ -14,7 +14,7 @@ from polydomo.server.server import BrokerServer
 from polydomo.server.setting_sections import Values
 from polydomo.server.settings import Settings
 
-PATIENCE = 30_000  # milliseconds; only a machine that has stopped would use it up
+PATIENCE = 60_000  # milliseconds; only a machine that has stopped would use it up
 
 
 @pytest.fixture

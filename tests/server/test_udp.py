@@ -17,7 +17,7 @@ from polydomo.protocols.dbp_udp import ServiceBeats
 from polydomo.server.server import BrokerServer
 from tests.server.nearby import free_port, listener, settings
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 INTERVAL = 0.1  # the least that may be agreed
 
 

@@ -12,7 +12,7 @@ from polydomo.client import connection as client_connection
 from polydomo.protocols import registry
 from polydomo.wire.bounds import Bounds
 
-WAIT = 30.0  # seconds: far more than anything here takes
+WAIT = 60.0  # seconds: far more than anything here takes
 SHARING = [name for name in registry.names() if registry.worker_end(name).slots > 1]
 sharing = pytest.mark.parametrize("protocol", SHARING)
 every_protocol = pytest.mark.parametrize("protocol", registry.names())

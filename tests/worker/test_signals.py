@@ -12,7 +12,7 @@ import pytest
 from polydomo import Client, Worker, testing
 from polydomo.protocols import registry
 
-WAIT = 30.0  # seconds: starting Python on a busy machine takes a few
+WAIT = 60.0  # seconds: starting Python on a busy machine takes a few
 SOURCE = Path(__file__).parents[2] / "src"
 
 # Tells on standard output that the function runs, and goes on with a line on standard input.

@@ -13,7 +13,7 @@ from mcp.client.client import Client as McpClient
 import polydomo
 from polydomo import testing
 
-WAIT = 30.0
+WAIT = 60.0
 
 
 @pytest.fixture(scope="module")

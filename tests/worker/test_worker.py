@@ -25,7 +25,7 @@ from polydomo.protocols.dcp_ends import DcpWorkerEnd
 from polydomo.server.settings import Settings
 from tests.worker.services import answer
 
-WAIT = 30.0  # seconds: far more than anything here takes
+WAIT = 60.0  # seconds: far more than anything here takes
 
 READY, BEAT, LEAVE = b"\x01", b"\x05", b"\x06"  # MDP/0.2
 

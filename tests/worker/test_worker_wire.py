@@ -16,7 +16,7 @@ from polydomo.protocols.mdp_ends import Mdp1WorkerEnd, Mdp2WorkerEnd
 from tests.client.zmq_broker import Router
 from tests.worker.services import answer
 
-WAIT = 30.0  # seconds: far more than anything here takes
+WAIT = 60.0  # seconds: far more than anything here takes
 
 READY, BEAT, LEAVE = b"\x01", b"\x05", b"\x06"  # MDP/0.2
 
