@@ -255,6 +255,10 @@ JOURNAL_CHUNK: Final = 32_768  # Rows passed to the writer thread at a time: a c
 JOURNAL_CHUNKS: Final = 16  # Queued chunks before the oldest is dropped: 0.5 million rows, about 200 MiB.
 JOURNAL_GATHER: Final = 1.0  # Seconds after which an incomplete chunk is passed to the writer.
 JOURNAL_TICK: Final = 0.25  # Seconds between checks of that, and of the taps.
+JOURNAL_JOIN: Final = 0.25  # Seconds between checks whether the writer has finished, at shutdown.
+JOURNAL_CLOSE: Final = (
+    30.0  # Seconds that writing the last segment may take at shutdown: it may have to load Arrow first.
+)
 JOURNAL_LOOK: Final = 1.0  # Seconds between checks that the journal's directory still exists.
 JOURNAL_ROLL_ROWS: Final = 200_000  # Rows of one segment: a few MiB on disk, quick to read.
 JOURNAL_ROLL_BYTES: Final = 64 * MIB  # Bytes of one segment in memory, if bodies are recorded.
@@ -347,6 +351,9 @@ SCHEMA_WAIT: Final = 0.1  # Seconds between these attempts.
 DEADLINE_TOLERANCE: Final = 0.01  # A timeout reported this much before the deadline of a call is that deadline.
 CALL_TIME: Final = 30.0  # Default timeout of a call.
 CONNECT_TIME: Final = 5.0  # How long a call waits for a connection: longer than a restart of the broker.
+SUSPENSION_LOOK: Final = (
+    0.1  # Seconds between checks for a suspension of the process, while something waits for a broker.
+)
 CONNECT_TIME_LOCAL: Final = 1.0  # The same for a command to a broker on the same machine.
 DISCOVERY_PATIENCE: Final = 1.0  # After this silence, a discovered broker gives way to the next one, if there is one.
 POOL_CONNECTIONS: Final = 16  # Connections of one client over a protocol without request ids; further calls are queued.

@@ -39,6 +39,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 
 from polydomo.client.background import Background
+from polydomo.client.suspension import running_timeout
 from polydomo.protocols.model import Worker as BrokerWorker
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings, load
@@ -92,7 +93,7 @@ class Broker:
             server, self._server = self._server, None
             self._background.run(self._kill(server))
 
-    def wait_for(self, service: str | bytes, workers: int = 1, timeout: float = 10.0) -> None:
+    def wait_for(self, service: str | bytes, workers: int = 1, timeout: float = 30.0) -> None:
         """Waits until exactly ``workers`` workers (0: none) are registered for ``service``. One with ``concurrency=4`` counts for four;
         over DCP, which has no message for it, for one. Raises TimeoutError."""
         name = service.encode() if isinstance(service, str) else service
@@ -127,7 +128,7 @@ class Broker:
         await server.stop()
 
     async def _until(self, condition: Callable[[BrokerServer], bool], timeout: float) -> None:
-        async with asyncio.timeout(timeout):
+        async with running_timeout(timeout):
             while self._server is None or not condition(self._server):
                 await asyncio.sleep(POLL)
 

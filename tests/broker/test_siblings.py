@@ -182,6 +182,22 @@ def test_a_process_that_does_not_answer_is_left_out(net: Net) -> None:
     assert b.broker.siblings.bridges
 
 
+def test_a_process_that_was_suspended_waits_again_for_answers(net: Net) -> None:
+    a, b = net.processes("a", "b")
+    a.worker(b"s")
+    b.worker(b"s")
+    net.settle()
+    client = a.peer()
+    client.ask(b"polydomo.workers")
+    net._at(net.now + SIBLING_ANSWER + 10.0)
+    a.broker.run_timers()
+    assert not client.answers, "the answer is not read yet"
+    net.settle()
+    rows = answer_to(client)
+    assert isinstance(rows, list) and len(rows) == 2
+    assert not a.broker.siblings.questions
+
+
 def test_a_question_to_a_process_that_dies_is_answered(net: Net) -> None:
     a, _ = net.processes("a", "b")
     client = a.peer()

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socket
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -97,7 +96,7 @@ def test_http_dbp_jobs_and_topics_work_at_whichever_process_they_arrive(broker: 
         for number in range(8):
             job = run("submit", "upper", f"job {number}", "--to", broker.url)
             assert job.returncode == 0, job.stderr
-            result = run("result", job.stdout.decode().strip(), "--wait", "20", "--to", broker.url)
+            result = run("result", job.stdout.decode().strip(), "--wait", "60", "--to", broker.url)
             assert result.stdout.decode().strip() == f"JOB {number}"
         context = stack.enter_context(zmq.Context())
         context.linger = 0
@@ -110,11 +109,15 @@ def test_http_dbp_jobs_and_topics_work_at_whichever_process_they_arrive(broker: 
             subscribers.append(subscriber)
         publisher = stack.enter_context(context.socket(zmq.PUB))
         publisher.connect(broker.url)
-        time.sleep(0.1)  # PUB sends nothing before it is connected
-        for _ in range(50):
+        waiting = list(subscribers)
+
+        def heard() -> bool:
+            """Publishes once more: what is published before a subscription has arrived does not reach its subscriber."""
             publisher.send_multipart([b"news", b"1"])
-            if subscribers[0].poll(200):
-                break
+            waiting[:] = [subscriber for subscriber in waiting if not subscriber.poll(20)]
+            return not waiting
+
+        wait_for(heard, "the news at every subscriber", PATIENCE)
         for subscriber in subscribers:
             assert subscriber.recv_multipart() == [b"news", b"1"]
         assert all("upper" in services for services in asyncio.run(look(broker.url, 8)))

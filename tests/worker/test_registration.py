@@ -1,4 +1,4 @@
-"""When a worker beats, with a clock moved by hand."""
+"""When a worker beats, and when it gives up a silent broker, with a clock moved by hand."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,8 +28,8 @@ class Clock:
     def create_future(self) -> None:
         return None
 
-    def call_later(self, delay: float, function: Callable[[], None]) -> None:
-        self.due, self.function = self.now + delay, function
+    def call_at(self, when: float, function: Callable[[], None]) -> None:
+        self.due, self.function = when, function
 
     def run_until(self, until: float) -> None:
         while self.due <= until:
@@ -96,3 +96,35 @@ def test_a_worker_that_answers_all_the_time_sends_no_heartbeats(monkeypatch: pyt
     assert (
         len(wire.written) == 1001
     )  # READY and the replies: "Peers SHOULD NOT send HEARTBEAT commands while also sending other commands"
+
+
+class SilentWire(Wire):
+    """Of a connection whose broker sends nothing."""
+
+    heard = 100.0
+    closed = ""
+
+    def close(self, reason: str, abort: bool) -> None:
+        self.closed = reason
+
+
+def test_the_own_suspension_of_a_worker_is_not_the_silence_of_its_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: clock)
+    end = registry.worker_end("mdx")
+    assert isinstance(end, MdxWorkerEnd)
+    post = registration.Registration(end, lambda _, job: None, lambda _, event: None)
+    wire = SilentWire(clock, end)
+    post.connection = cast(Connection, wire)
+    post.register([b"echo"], 1, 0)
+    clock.run_until(100.0 + end.interval)
+    clock.now += 60.0  # its timer is late by nearly as much
+    clock.function()
+    assert not wire.closed, "what the broker sent meanwhile is not read yet"
+    clock.run_until(clock.now + end.patience - 2 * end.interval)
+    assert not wire.closed
+    for _ in range(3):
+        if not wire.closed:
+            clock.now = clock.due
+            clock.function()
+    assert "has been silent for" in wire.closed

@@ -366,6 +366,14 @@ class Siblings:
             question.own = False
             self._check(number, question)
 
+    def extend_deadlines(self) -> None:
+        """This process was suspended: answers that arrived meanwhile are not read yet, so every open question gets its time again."""
+        broker = self._broker
+        for question in self.questions.values():
+            if question.timer:
+                broker.timers.remove(question.timer, question.expiry)
+                question.timer = broker.timers.add(broker.now, broker.now + SIBLING_ANSWER, question.expiry)
+
     def expired(self, number: int) -> None:
         """Leaves out processes that have not answered yet."""
         question = self.questions.get(number)

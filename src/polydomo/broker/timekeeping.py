@@ -83,6 +83,7 @@ def run_timers(broker: "Broker") -> None:
     due = own_deadline(broker)  # a job that is overdue by the wall clock does not mean that the broker was stopped
     if due is not None and broker.now - due > limits.OVERSLEPT:
         liveness.excuse_silence(broker, broker.now - due)
+        broker.siblings.extend_deadlines()
     fault: Exception | None = None
     for key, item in broker.timers.due(broker.now):
         try:

@@ -9,6 +9,7 @@ from polydomo.client.connection import Connection, connect
 from polydomo.client.heartbeats import UdpBeats, open_beats
 from polydomo.client.retry import Backoff
 from polydomo.client.security import Security, target
+from polydomo.client.suspension import running_timeout
 from polydomo.errors import CallFailed, CallTimeout, ConnectionLost, PolydomoError
 from polydomo.limits import CONNECT_TIME, DBP_ANSWER_TIME
 from polydomo.protocols import dbp_ends, ends
@@ -131,7 +132,7 @@ class AsyncCatalog:
         """Sends a question and waits for the answer. Answers arrive in the order of the questions."""
         assert self._dialog is not None
         try:
-            async with asyncio.timeout(self.timeout):
+            async with running_timeout(self.timeout):
                 event = await self._dialog.next()
         except TimeoutError:
             raise CallTimeout(f"{self.address}: no answer within {self.timeout:g} s; does it speak DBP?") from None

@@ -13,6 +13,7 @@ from typing import Any, cast
 from polydomo.client import discovery
 from polydomo.client.search import search
 from polydomo.client.security import proof_of
+from polydomo.client.suspension import running_timeout
 from polydomo.errors import AccessDenied, ConnectionLost, NotConnected, PolydomoError, ProtocolViolation
 from polydomo.limits import (
     ENVELOPE,
@@ -289,7 +290,7 @@ async def _connect(
     connection = Connection(address, end, on_event, on_lost)
     complete = False
     try:
-        async with asyncio.timeout(timeout):
+        async with running_timeout(timeout):
             if address.kind == IPC:
                 await loop.create_unix_connection(lambda: connection, address.path)
             else:

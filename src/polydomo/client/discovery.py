@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from polydomo.client.suspension import running_timeout
 from polydomo.errors import NotConnected
 from polydomo.limits import BEACON_PORT
 from polydomo.protocols.dbp_udp import read_beacon
@@ -54,7 +55,7 @@ async def find(at: Address, timeout: float) -> Address:
     """
     async with listening(at) as beacons:
         try:
-            async with asyncio.timeout(timeout):
+            async with running_timeout(timeout):
                 return await beacons.new.get()
         except TimeoutError:
             raise no_beacon(at, timeout) from None

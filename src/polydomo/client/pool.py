@@ -12,6 +12,7 @@ from polydomo.client.connection import Connection, connect
 from polydomo.client.message import check_size
 from polydomo.client.pending import Pending
 from polydomo.client.retry import Backoff
+from polydomo.client.suspension import SuspensionMeter, wait_running
 from polydomo.errors import CallTimeout, NotConnected, PolydomoError
 from polydomo.limits import CLOSE_TIME
 from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Reply
@@ -101,7 +102,7 @@ class Pool:
             return
         for pooled in connections:
             pooled.connection.close("the client was closed")
-        await asyncio.wait([pooled.connection.gone for pooled in connections], timeout=CLOSE_TIME)
+        await wait_running([pooled.connection.gone for pooled in connections], CLOSE_TIME)
         for pooled in connections:
             pooled.connection.close("the client was closed", abort=True)
 
@@ -109,20 +110,21 @@ class Pool:
         """Connects, retrying until it succeeds or ``connect_timeout`` or the deadline has passed."""
         loop = asyncio.get_running_loop()
         limit = min(deadline, loop.time() + self.connect_timeout)
-        while True:
-            try:
-                pooled = await self._dial_once(max(limit - loop.time(), 0.001))
-            except NotConnected as error:
-                self._trouble = str(error)
-                self._next_address()
-                wait = self._backoff.next()
-                if loop.time() + wait >= limit or self.closed:
-                    raise
-                await asyncio.sleep(wait)
-                continue
-            self._backoff.reset()
-            self._trouble = ""
-            return pooled
+        with SuspensionMeter() as suspended:
+            while True:
+                try:
+                    pooled = await self._dial_once(max(limit + suspended.seconds - loop.time(), 0.001))
+                except NotConnected as error:
+                    self._trouble = str(error)
+                    self._next_address()
+                    wait = self._backoff.next()
+                    if loop.time() + wait >= limit + suspended.seconds or self.closed:
+                        raise
+                    await asyncio.sleep(wait)
+                    continue
+                self._backoff.reset()
+                self._trouble = ""
+                return pooled
 
     def _next_address(self) -> None:
         place = self.addresses.index(self.address)
@@ -186,7 +188,7 @@ class SharedPool(Pool):
             dialing = self._dialing
             # If the attempt ends no later than this caller's limit, it is awaited to its end, because its error is the better one.
             # Not wait_for, because one caller's cancellation or deadline must not stop the attempt for the others.
-            await asyncio.wait([dialing], timeout=None if self._dialing_until <= limit else max(limit - loop.time(), 0))
+            await wait_running([dialing], None if self._dialing_until <= limit else limit - loop.time())
             if not dialing.done():
                 missing = "no broker was found" if self.address.kind == DISCOVER else "no answer"
                 raise NotConnected(self._trouble or f"{self.address}: {missing} in time")

@@ -15,6 +15,7 @@ from polydomo.client.connection import Connection, connect
 from polydomo.client.message import Frame, check_size, encode
 from polydomo.client.retry import Backoff
 from polydomo.client.security import Security, target
+from polydomo.client.suspension import running_timeout, wait_running
 from polydomo.errors import NotConnected, PolydomoError, ProtocolViolation
 from polydomo.limits import CLOSE_TIME, CONNECT_TIME, LOG_QUEUE, LOG_QUEUE_BYTES
 from polydomo.protocols.pubsub_ends import PublisherEnd
@@ -210,7 +211,7 @@ class Sender:
 
     async def drained(self, timeout: float) -> bool:
         try:
-            async with asyncio.timeout(timeout):
+            async with running_timeout(timeout):
                 while self.queue:
                     await self.idle.wait()
                     await asyncio.sleep(0)
@@ -223,4 +224,4 @@ class Sender:
         connection = self._connection
         if connection is not None and connection.alive:
             connection.close("the publisher is closed")
-            await asyncio.wait([connection.gone], timeout=CLOSE_TIME)
+            await wait_running([connection.gone], CLOSE_TIME)

@@ -19,8 +19,6 @@ from polydomo.journal.retention import Bounds
 from polydomo.journal.writer import LOG, Writer
 from polydomo.server.logs import say
 
-CLOSE_TIME = 10.0  # seconds that writing the last segment may take at shutdown
-
 
 class DirectoryLost(PolydomoError):
     """The journal's directory was removed and cannot be created again."""
@@ -156,7 +154,7 @@ class Journal:
             return
         self.tick()
         self.recorder.end(reason)
-        done = self.writer.finish(CLOSE_TIME)
+        done = self.writer.finish(limits.JOURNAL_CLOSE)
         if done and self.writer.closed == self.recorder.seq:
             self._file.stopped()
         else:

@@ -68,10 +68,14 @@ class Writer(threading.Thread):
         self._wake.set()
 
     def finish(self, timeout: float) -> bool:
-        """Writes all queued chunks and ends. False if that took longer than the timeout."""
+        """Writes all queued chunks and ends. False if that took longer than the timeout; time in which the process was suspended is not
+        counted."""
         self._leave = True
         self._wake.set()
-        self.join(timeout)
+        left = timeout
+        while self.is_alive() and left > 0.0:
+            self.join(min(left, limits.JOURNAL_JOIN))
+            left -= limits.JOURNAL_JOIN
         return not self.is_alive()
 
     def start_over(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 
 from polydomo.client.aio import AsyncClient
 from polydomo.client.security import Security, targets
+from polydomo.client.suspension import wait_running
 from polydomo.errors import SettingError
 from polydomo.limits import CONNECT_TIME, GRACE, MAX_SERVICE_NAME, MAX_WORKER_NAME, SCHEMA_TIME
 from polydomo.protocols import registry
@@ -233,7 +234,7 @@ class AsyncWorker:
         """Runs in the background. Waits for the registration, at most a few seconds; it keeps trying after that."""
         self._running = asyncio.get_running_loop().create_task(self.run())
         ready = asyncio.ensure_future(self.ready())
-        await asyncio.wait([self._running, ready], timeout=CONNECT_TIME, return_when=asyncio.FIRST_COMPLETED)
+        await wait_running([self._running, ready], CONNECT_TIME, first=True)
         ready.cancel()
         if self._running.done():
             await self._running

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from polydomo.client.connection import Connection
 from polydomo.client.message import check_size
 from polydomo.errors import PolydomoError
+from polydomo.limits import OVERSLEPT
 from polydomo.protocols.ends import Cancelled, Dismissed, Event, Job, Revoked, WorkerEnd
 
 
@@ -13,7 +14,8 @@ class Registration:
     connection: Connection
     worked = False  # it got a job
     failed = False  # it left because a job failed; the broker is not at fault
-    _timer: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None  # of the next heartbeat
+    _due = 0.0  # when that is
 
     def __init__(
         self,
@@ -32,7 +34,7 @@ class Registration:
     def register(self, services: list[bytes], slots: int, prefetch: int) -> None:
         self.end.open(services, slots, prefetch)
         self.connection.flush_soon()
-        self._timer = self.loop.call_later(self.end.interval, self._beat)
+        self._schedule(self.end.interval)
 
     def leave(self, reason: str) -> None:
         """Sends the protocol's DISCONNECT and closes the connection."""
@@ -108,6 +110,8 @@ class Registration:
 
     def _beat(self) -> None:
         now = self.loop.time()
+        if now - self._due > OVERSLEPT:  # this process was suspended: what the broker sent meanwhile is still unread
+            self.connection.heard = min(now, self.connection.heard + now - self._due)
         silence = now - self.connection.heard
         if self.end.patience and silence > self.end.patience:
             self.connection.close(f"the broker has been silent for {silence:.1f} s", abort=True)
@@ -120,4 +124,8 @@ class Registration:
             # An MDX worker that has just answered need not beat. The next beat is due one interval after that answer, not after
             # this moment: otherwise the broker would consider the worker late.
             wait = self.said + wait - now
-        self._timer = self.loop.call_later(wait, self._beat)
+        self._schedule(wait)
+
+    def _schedule(self, wait: float) -> None:
+        self._due = self.loop.time() + wait
+        self._timer = self.loop.call_at(self._due, self._beat)

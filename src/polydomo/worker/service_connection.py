@@ -13,6 +13,7 @@ from typing import Any
 
 from polydomo.client.connection import connect
 from polydomo.client.retry import Backoff
+from polydomo.client.suspension import wait_running
 from polydomo.errors import CallFailed, NotConnected, ProtocolViolation
 from polydomo.limits import CLOSE_TIME, CONNECT_TIME, SETTLED
 from polydomo.protocols.ends import Cancelled, Job, Revoked, WorkerEnd
@@ -100,11 +101,11 @@ class ServiceConnection:
                 self._withdraw(work)
         running = [work.task for work in self._work.values() if work.task is not None and work.call is not None]
         if running:
-            await asyncio.wait(running, timeout=grace)
+            await wait_running(running, grace)
         registration = self._registration
         if registration is not None:
             registration.leave(GOODBYE)
-            await asyncio.wait([registration.connection.gone], timeout=CLOSE_TIME)
+            await wait_running([registration.connection.gone], CLOSE_TIME)
             registration.connection.close(GOODBYE, abort=True)
         if any(work.call is not None for work in self._work.values()):
             log.warning("left %s while a call was running: the broker requeues it for another worker", self.name)
