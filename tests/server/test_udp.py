@@ -20,6 +20,8 @@ from tests.server.nearby import free_port, listener, settings
 PATIENCE = 60.0
 INTERVAL = 0.1  # the least that may be agreed
 
+pytestmark = pytest.mark.real_time
+
 
 class Service:
     """Registers on a DEALER, and beats by whichever way ``ServiceBeats`` says."""
