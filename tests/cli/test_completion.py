@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from polydomo.cli import completion
-from polydomo.cli.main import PANELS
+from polydomo.cli.loading import PANELS
 from tests.cli.shell import Broker, complaint, run
 
 

@@ -60,8 +60,8 @@ def commands() -> set[str]:
 
     def walk(command: Any, path: str) -> None:
         if hasattr(command, "commands"):
-            for name, each in command.commands.items():
-                walk(each, f"{path} {name}".strip())
+            for name in command.list_commands(None):
+                walk(command.commands[name], f"{path} {name}".strip())
         elif any("--json" in param.opts for param in command.params):
             found.add(path)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from polydomo.cli.exit_status import typed
-from polydomo.cli.main import PANELS
+from polydomo.cli.loading import PANELS
 from tests.cli.shell import PATIENCE, POLYDOMO, complaint, environment, run
 
 

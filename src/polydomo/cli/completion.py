@@ -1,7 +1,6 @@
 """``polydomo completion`` and ``polydomo man``: a shell completion script and a man page, generated from the commands."""
 
 import asyncio
-import os
 import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,8 +19,11 @@ ASK_TIME = 0.5  # seconds to wait for the broker's list of services; short, beca
 def add_to(app: typer.Typer) -> None:
     app.command()(completion)
     app.command(name="man")(manual)
-    if VARIABLE in os.environ:
-        import_module(TYPER).completion_init()
+
+
+def enable() -> None:
+    """Registers the shells that may ask for completions. Called only if one asks."""
+    import_module(TYPER).completion_init()
 
 
 def completion(
@@ -113,7 +115,8 @@ STATUSES = (
 
 
 def _commands(group: Any, path: str) -> "Iterator[tuple[str, Any]]":
-    for name, command in group.commands.items():
+    for name in group.list_commands(None):
+        command = group.commands[name]
         if hasattr(command, "commands"):
             yield from _commands(command, f"{path} {name}")
         elif not command.hidden:

@@ -14,6 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from polydomo.cli import loading
 from polydomo.cli.security import add_to_command
 from polydomo.errors import (
     CallTimeout,
@@ -159,9 +160,16 @@ class Commands(TyperGroup):
     def get_params(self, ctx: Any) -> Any:
         return without_values(super().get_params(ctx))
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all commands. Imports them all, because whoever lists them shows more of each than its name."""
+        self.commands.update({name: loading.find(name) for name in loading.names()})
+        return loading.names()
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        command = super().get_command(ctx, cmd_name)
-        if command is not None:
+        command = loading.find(cmd_name)
+        if command is None:
+            self.list_commands(ctx)  # typer suggests a similar name from ``self.commands``
+        else:
             for shown in (command, *getattr(command, "commands", {}).values()):
                 add_to_command(shown)
                 without_values(shown.get_params(ctx))

@@ -1,46 +1,17 @@
-"""``polydomo``: all commands.
+"""``polydomo``: the program. ``loading.py`` lists its commands.
 
 Each command imports what it needs when it runs: ``up`` does not import the client library, and ``call`` does not import the broker.
 """
 
+import os
 from typing import Annotated
 
 import typer
 
-from polydomo import __version__, native
-from polydomo.cli import (
-    access,
-    bench,
-    browse,
-    call,
-    catalog,
-    completion,
-    config,
-    context,
-    control,
-    discover,
-    inspection,
-    jobs,
-    journal,
-    journal_search,
-    keys,
-    logs,
-    maintain,
-    memo,
-    pipeline,
-    publish,
-    query,
-    replay,
-    report,
-    spans,
-    spark,
-    stream,
-    tap,
-    up,
-    watch,
-    work,
-)
 from polydomo.cli.exit_status import Commands
+from polydomo.cli.loading import MARKUP
+
+COMPLETION_VARIABLE = "_POLYDOMO_COMPLETE"  # set by the completion scripts
 
 app = typer.Typer(
     name="polydomo",
@@ -49,13 +20,15 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=MARKUP,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from polydomo import __version__, native
+
         typer.echo(f"polydomo {__version__} ({native.form()})")
         raise typer.Exit
 
@@ -69,63 +42,7 @@ def polydomo(
     pass
 
 
-COMMANDS = (
-    up,
-    config,
-    discover,
-    keys,
-    access,
-    context,
-    call,
-    work,
-    catalog,
-    publish,
-    jobs,
-    control,
-    inspection,
-    watch,
-    browse,
-    logs,
-    memo,
-    journal_search,
-    tap,
-    spans,
-    replay,
-    journal,
-    pipeline,
-    stream,
-    maintain,
-    query,
-    report,
-    spark,
-    bench,
-    completion,
-)
-for group in COMMANDS:
-    group.add_to(app)
+if COMPLETION_VARIABLE in os.environ:
+    from polydomo.cli import completion
 
-# The headings of the help, in order.
-PANELS = {
-    "Broker": ("up", "config", "discover"),
-    "Call and serve": ("call", "work", "catalog", "register"),
-    "Topics": ("publish", "subscribe"),
-    "Durable jobs": ("submit", "result", "cancel", "jobs", "job", "dead", "schedule"),
-    "Control": ("pause", "resume", "drain"),
-    "Inspect": ("services", "workers", "requests", "clients", "status", "watch", "open", "logs", "memo"),
-    "Journal and messages": ("trace", "tap", "spans", "replay", "journal"),
-    "Tables and reports (Spark)": ("pipeline", "query", "report", "spark"),
-    "Benchmark": ("bench",),
-    "Shell integration": ("completion", "man"),
-    "Access control": ("keys", "access", "context"),
-}
-
-
-def panel_of(name: str) -> str:
-    return next(title for title, names in PANELS.items() if name in names)
-
-
-for command in app.registered_commands:
-    assert command.callback is not None
-    command.rich_help_panel = panel_of(command.name or command.callback.__name__)
-for several in app.registered_groups:
-    several.rich_help_panel = panel_of(str(several.name))
+    completion.enable()

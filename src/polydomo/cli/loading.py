@@ -1,0 +1,86 @@
+"""The names of all commands, and the modules that define them.
+
+A command's module is imported when the command is looked up: ``polydomo call`` does not import the other commands. Only the help, the
+man page and the completion of shells need all of them.
+"""
+
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+import typer
+
+MARKUP: Final = "markdown"  # of the commands' docstrings
+
+# The headings of the help in order, and under each its commands and their modules.
+PANELS = {
+    "Broker": {"up": "up", "config": "config", "discover": "discover"},
+    "Call and serve": {"call": "call", "work": "work", "catalog": "catalog", "register": "catalog"},
+    "Topics": {"publish": "publish", "subscribe": "publish"},
+    "Durable jobs": {
+        "submit": "jobs",
+        "result": "jobs",
+        "cancel": "jobs",
+        "jobs": "jobs",
+        "job": "jobs",
+        "dead": "jobs",
+        "schedule": "jobs",
+    },
+    "Control": {"pause": "control", "resume": "control", "drain": "control"},
+    "Inspect": {
+        "services": "inspection",
+        "workers": "inspection",
+        "requests": "inspection",
+        "clients": "inspection",
+        "status": "inspection",
+        "watch": "watch",
+        "open": "browse",
+        "logs": "logs",
+        "memo": "memo",
+    },
+    "Journal and messages": {
+        "trace": "journal_search",
+        "tap": "tap",
+        "spans": "spans",
+        "replay": "replay",
+        "journal": "journal",
+    },
+    "Tables and reports (Spark)": {"pipeline": "pipeline", "query": "query", "report": "report", "spark": "spark"},
+    "Benchmark": {"bench": "bench"},
+    "Shell integration": {"completion": "completion", "man": "completion"},
+    "Access control": {"keys": "keys", "access": "access", "context": "context"},
+}
+MODULES = {command: module for commands in PANELS.values() for command, module in commands.items()}
+PARTS = {"pipeline": ("stream", "maintain")}  # modules that add subcommands to the group of another module
+
+
+def names() -> list[str]:
+    """All commands, in the order of the help."""
+    return list(MODULES)
+
+
+@cache
+def find(name: str) -> Any:
+    """Imports a command; None if there is no command of that name."""
+    return commands_of(MODULES[name])[name] if name in MODULES else None
+
+
+@cache
+def commands_of(module: str) -> dict[str, Any]:
+    """Imports a module, and builds the commands that it defines."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=MARKUP)
+    app.callback()(_group)  # otherwise typer makes no group of a single command
+    for part in (module, *PARTS.get(module, ())):
+        import_module(f"polydomo.cli.{part}").add_to(app)
+    built: Any = typer.main.get_command(app)
+    for name, command in built.commands.items():
+        command.rich_help_panel = _panel_of(name)
+    return dict(built.commands)
+
+
+def _group() -> None:
+    pass
+
+
+def _panel_of(name: str) -> str:
+    return next(title for title, commands in PANELS.items() if name in commands)
