@@ -76,7 +76,7 @@ def free_port() -> int:
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", port), 0.2).close()
@@ -116,7 +116,7 @@ def measure(command: str, protocol: str, load: tuple[int, ...], requests: int, c
             end(process)
 
 
-def end(process: "subprocess.Popen[bytes]", patience: float = 15.0) -> None:
+def end(process: "subprocess.Popen[bytes]", patience: float = 60.0) -> None:
     """Asks a broker to stop, and kills it if it does not."""
     process.send_signal(signal.SIGTERM)
     try:

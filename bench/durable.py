@@ -116,7 +116,7 @@ def _drive(sock: socket.socket, message: Callable[[int], bytes], mark: bytes, se
 
 
 def connect(port: int) -> socket.socket:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while True:
         try:
             sock = socket.create_connection(("127.0.0.1", port))

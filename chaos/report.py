@@ -13,7 +13,9 @@ NEVER = "never ended"
 OURS = ("never-reads.", "probe.")  # calls that faults and checks make; they are not recorded
 SHOWN = 10  # examples shown of each kind
 MIB = 1024 * 1024
-LATEST = 20.0  # seconds that a call may take: its timeout, the longest freeze, and a margin for a busy machine
+LATEST = (
+    45.0  # seconds that a call may take: its timeout, the longest freeze, and a margin for a machine that stands still
+)
 MAX_MEMORY = 400 * MIB  # of the idle broker: Python, Arrow's buffers, and a margin; a leak would be gigabytes
 
 

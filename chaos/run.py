@@ -24,8 +24,10 @@ from chaos.record import Tally
 from chaos.report import Report
 from chaos.stage import Load, Stage
 
-REST = 60.0  # seconds within which everything must have recovered: several times the longest backoff, liveness limit and call
+REST = 120.0  # seconds within which everything must have recovered: several times the longest backoff, liveness limit and call
 GAP = 0.7  # mean seconds between two faults
+AGAIN = 10  # times that faults are tried again that found no target, for example because it was being restarted
+STOP_TIME = 60.0  # seconds beyond the timeout of a call that an actor may take to stop
 DISK = 512  # MiB of the broker's file system
 MOUNTED = "CHAOS_MOUNTED"
 
@@ -41,11 +43,15 @@ async def inject_faults(
     gap = min(gap, seconds / (1.2 * len(kinds)))
     end = time.monotonic() + seconds
     tasks: list[asyncio.Task[None]] = []
-    while time.monotonic() < end:
+    again = AGAIN
+    while first or time.monotonic() < end:
         fault = first.pop() if first else dice.choices(kinds, [kind.weight for kind in kinds])[0]
         tell(f"{seconds - (end - time.monotonic()):7.1f} s  {fault.name}")
         tasks.append(asyncio.create_task(inject(stage, fault, random.Random(dice.random()), found)))
         await asyncio.sleep(min(dice.expovariate(1 / gap), 5 * gap))
+        if not first and time.monotonic() >= end and again:  # a fault that found no target is tried again
+            first = [kind for kind in kinds if not found.faults[kind.name]]
+            again -= 1
     for task in tasks:
         task.cancel()
     for result in await asyncio.gather(*tasks, return_exceptions=True):
@@ -116,12 +122,12 @@ async def settle(stage: Stage, found: Report) -> None:
     since = time.time()
     found.must("peers that did not recover after the faults", await until(lambda: well(stage, since), REST))
     found.survivors = {f"{actor.name}.{actor.incarnation}" for actor in stage.of("client")}
-    found.must("clients that did not stop cleanly", await stage.stop("client", stage.load.timeout + 15.0))
+    found.must("clients that did not stop cleanly", await stage.stop("client", stage.load.timeout + STOP_TIME))
     found.must("items that the idle broker still holds", await until(lambda: at_rest(stage), REST))
     for role in ("crowd", "catalog", "worker"):
-        found.must("other actors that did not stop cleanly", await stage.stop(role, stage.load.timeout + 15.0))
+        found.must("other actors that did not stop cleanly", await stage.stop(role, stage.load.timeout + STOP_TIME))
     found.memory, found.most_memory = stage.broker.memory(), stage.broker.memory("VmHWM")
-    found.must("connections of disconnected peers that the broker keeps", await until(lambda: all_gone(stage), 10.0))
+    found.must("connections of disconnected peers that the broker keeps", await until(lambda: all_gone(stage), REST))
     found.files = stage.broker.files()
     found.must("unexpected exits of a broker", await stage.stop_brokers())
     for broker in stage.brokers:

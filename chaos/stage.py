@@ -55,12 +55,12 @@ call = true
 offer = true
 """
 OWN_SERVICES = 4  # that a worker of the library offers: echo, slow, stream, poison
-START_TIME = 30.0  # for a process that shares a busy machine
+START_TIME = 120.0  # for a process that shares a busy machine
 # How the errors begin that a broker logs because its disk is full, or it may open no file.
 FULL = (
     "cannot write the journal",
     "journal rows dropped",
-    "the journal's last rows could not be written",
+    "the last rows of the journal could not be written",
     "the job store is not available",
 )
 BALLAST = "ballast"

@@ -20,7 +20,7 @@ from polydomo.wire.address import parse_url
 SERVICES = {**PLAIN, STREAM: 13.0}
 OFFERED = (ECHO, SLOW)
 LINES = "application/x-ndjson"
-PATIENCE = 10.0  # seconds beyond its timeout that a response may take: the broker may be frozen meanwhile
+PATIENCE = 30.0  # seconds beyond its timeout that a response may take: the broker may be frozen meanwhile
 POLL = 2  # seconds for which a worker's poll waits
 LEASE = 3  # seconds for which a worker may hold a request
 _STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2}) [ -~]*\r\n")

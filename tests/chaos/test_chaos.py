@@ -36,7 +36,7 @@ def chaos(*words: str) -> str:
     return result.stdout
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_every_fault_once() -> None:
     table = chaos("chaos.run", "--seconds", "20", "--crowd", "100", "--rate", "10", "--seed", "1")
     for fault in FAULTS:

@@ -25,7 +25,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @pytest.fixture(scope="module")
 def broker(place: Place) -> Iterator[polydomo.testing.Broker]:
-    settings = {"access": str(place.access), "limits.handshake_time": "3s"}
+    settings = {"access": str(place.access), "limits.handshake_time": "4s"}
     with polydomo.testing.broker(settings=settings) as broker:
         worker = polydomo.Worker(broker.url, **place.keys("pool"))
         worker.add("echo", lambda call: call.text.upper())
@@ -104,6 +104,7 @@ def test_half_handshakes_end(place: Place, broker: polydomo.testing.Broker) -> N
         raw.socket.close()
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("count", [1_500, pytest.param(10_000, marks=pytest.mark.long)])
 def test_a_flood_of_hellos(place: Place, broker: polydomo.testing.Broker, count: int) -> None:
     """The same valid HELLO over and over: each costs the broker a key agreement and the attacker nothing."""

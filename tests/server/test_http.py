@@ -191,7 +191,7 @@ def test_a_call_waits_for_a_worker_where_asked(http: httpx.Client, site: Site) -
     thread = threading.Thread(target=start)
     thread.start()
     try:
-        assert http.post("/v1/call/late", headers={"prefer": "wait=20"}).text == "there"
+        assert http.post("/v1/call/late", headers={"prefer": "wait=60"}).text == "there"
     finally:
         thread.join()
         late.stop()
@@ -335,6 +335,7 @@ def test_pages_of_the_same_origin_and_of_listed_ones_are_served() -> None:
         assert http.options("/v1/call/x", headers=preflight | {"origin": "https://evil.example"}).status_code == 403
 
 
+@pytest.mark.real_time
 @replaces_core
 @pytest.mark.parametrize(
     "sent",
@@ -349,7 +350,7 @@ def test_slow_senders_and_idle_connections_are_closed(sent: bytes, stack: contex
     set_limit(stack, "HTTP_HEAD_TIME", 0.1, http_session)
     set_limit(stack, "HTTP_BODY_TIME", 0.1, http_session)
     set_limit(stack, "HTTP_IDLE_TIME", 0.1, http_session)
-    with testing.broker(settings={"limits.handshake_time": "100ms"}) as broker:
+    with testing.broker(settings={"limits.handshake_time": "500ms"}) as broker:
         site = Site(broker)
         with socket.create_connection(("127.0.0.1", site.port), WAIT) as sock:
             sock.sendall(sent)

@@ -52,7 +52,7 @@ def test_requests_in_flight_finish_and_workers_are_disconnected(tmp_path: Path, 
         broker.logged("stopped")
         assert not broker.lines("grace time is over")
         for peer in (worker, idle):
-            assert peer.process.wait(10) == 0
+            assert peer.process.wait(PATIENCE) == 0
 
 
 def test_queued_requests_are_still_dispatched(tmp_path: Path) -> None:
@@ -122,6 +122,7 @@ def test_a_health_check_sees_that_it_leaves_while_requests_finish(tmp_path: Path
         assert broker.status() == 0
 
 
+@pytest.mark.real_time
 def test_an_idle_broker_waits_for_the_next_check_of_a_health_checker(tmp_path: Path) -> None:
     with Broker(tmp_path, "--grace=60s") as broker:
         health(broker)
@@ -133,6 +134,7 @@ def test_an_idle_broker_waits_for_the_next_check_of_a_health_checker(tmp_path: P
         assert broker.status() == 0
 
 
+@pytest.mark.real_time
 def test_a_health_checker_that_does_not_come_back_does_not_hold_it_up(tmp_path: Path) -> None:
     with Broker(tmp_path, "--grace=60s") as broker:
         health(broker)
@@ -203,4 +205,4 @@ def test_a_peer_that_does_not_read_its_disconnect_is_closed(tmp_path: Path) -> N
         wait_for(lambda: not broker.ask("requests") and broker.ask("services")[0]["answered"] == 1, "the answer")
         deaf.write(b"\x08\x00")
         assert "frame flags 0x08" in broker.complaint(deaf)["why"]
-        wait_for(lambda: broker.ask("status")["connections"] == 2, "its end", patience=10)
+        wait_for(lambda: broker.ask("status")["connections"] == 2, "its end")

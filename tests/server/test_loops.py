@@ -78,7 +78,7 @@ def test_a_paused_connection_that_closes(broker: polydomo.testing.Broker, addres
         for _ in range(10):
             client.send(b"", b"MDPC01", b"nobody", b"x")
         broker.wait_until(lambda server: any(not connection.reading for connection in server.connections))
-    broker.wait_until(lambda server: not server.connections and not server.broker.open_requests, timeout=1.0)
+    broker.wait_until(lambda server: not server.connections and not server.broker.open_requests)
 
 
 def test_a_connection_that_is_reset(broker: polydomo.testing.Broker, address: tuple[str, int]) -> None:

@@ -5,6 +5,7 @@ import errno
 import io
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -42,6 +43,17 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the output device is full
 
 # What operating systems and asyncio report if no program listens. "no broker answers" says the same.
 NOT_LISTENING = ("refused", "No such file", "Connect call failed")
+
+
+def ignore_late_signals(loop: asyncio.AbstractEventLoop) -> None:
+    """Called when everything has stopped in order. A signal that arrives while the process exits must not change its exit status: closing
+    the event loop would restore the default, which is to be killed. Not a function: the interpreter removes those when it ends."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # also between the two lines of the loop
+    for number in numbers:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
 def status_of(error: PolydomoError) -> int:

@@ -24,6 +24,7 @@ from pathlib import Path
 import typer
 
 from polydomo import __version__, limits
+from polydomo.cli.exit_status import ignore_late_signals
 from polydomo.errors import SettingError
 from polydomo.server import listening, logs
 from polydomo.server.available_memory import available_memory
@@ -141,6 +142,7 @@ class Supervisor:
             for bound in self._reserved:
                 bound.close()
         logs.sweep(float("inf"))
+        ignore_late_signals(loop)
         say(LOG, logging.INFO, "stopped")
         return 0
 

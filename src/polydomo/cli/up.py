@@ -226,6 +226,7 @@ class Stage:
 async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> None:
     """Runs the broker until a signal arrives. A second signal stops it at once."""
     from polydomo import __version__, native
+    from polydomo.cli.exit_status import ignore_late_signals
     from polydomo.server import logs
 
     log = logs.get("server")
@@ -266,6 +267,7 @@ async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> 
     finally:
         await kept.end()
     logs.sweep(math.inf)  # nothing is logged after the final line
+    ignore_late_signals(loop)
     logs.say(log, logging.INFO, "stopped")
 
 
