@@ -24,20 +24,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("src/polydomo")
 LAYERS = ("wire", "protocols", "broker")  # compiled as a whole
 # Hot modules of other layers.
-HOT = ("journal/chunk.py", "journal/columns.py", "journal/recorder.py", "journal/tee.py", "journal/trace_origin.py")
+HOT = ("journal/chunk.py", "journal/columns.py", "journal/recorder.py", "journal/trace_origin.py")
 
 # Not compiled: dataclasses whose defaults are read from the class, and what the libraries of clients and workers run, whose classes
 # programs and tests inherit from and set attributes of.
 INTERPRETED = ("broker/policy.py", "protocols/tuning.py", "protocols/*ends.py")
 
-# The project's own strict settings are not used: in the build's environment, mypy does not find the libraries that they need.
-OPTIONS = (
-    "--config-file=",
-    "--namespace-packages",
-    "--explicit-package-bases",
-    "--ignore-missing-imports",
-    "--follow-imports=silent",
-)
+CONFIG = "packaging/mypyc.ini"
 
 GROUP = "polydomo_core"
 OPTIMISED = "2"
@@ -65,7 +58,7 @@ def extensions(level: str, target: str = "build/core") -> list[Extension]:
 
     os.environ["MYPYPATH"] = "src"
     made: list[Extension] = mypycify(
-        [*OPTIONS, *sources()],
+        [f"--config-file={ROOT / CONFIG}", *sources()],
         opt_level=level,
         debug_level="0",
         multi_file=True,  # one file would take minutes and gigabytes
@@ -118,6 +111,7 @@ def fingerprint(level: str) -> str:
         digest.update(b"%s\0%d\0" % (str(path).encode(), path.stat().st_size))
         digest.update(path.read_bytes())
     digest.update(Path(__file__).read_bytes())
+    digest.update((ROOT / CONFIG).read_bytes())
     return digest.hexdigest()
 
 

@@ -1,7 +1,12 @@
-"""The build says why it does not compile the core, and the build for tests has a seam wherever a test replaces something."""
+"""The build says why it does not compile the core, and the build for tests has a seam wherever a test replaces something.
+
+The sources are free of constructs that behave differently when they are compiled.
+"""
 
 import ast
+import configparser
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -52,3 +57,26 @@ def test_everything_that_tests_replace_has_a_seam(tmp_path: Path, capsys: pytest
     assert "def pop(" in queues and "def pop__original(" in queues
     limits = (tmp_path / "src/polydomo/limits.py").read_text(encoding="utf-8")
     assert "OVERSLEPT: float = " in limits and "MAX_QUEUE: Final = " in limits
+
+
+def test_values_of_other_libraries_are_not_checked_by_compiled_code() -> None:
+    core = load("compiled_core")
+    imported = set()
+    for name in core.sources():
+        imported |= set(re.findall(r"^(?:import|from) (\w+)", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE))
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / core.CONFIG)
+    others = imported - sys.stdlib_module_names - {"polydomo"}
+    assert "numpy" in others
+    for section in settings.sections():
+        if settings[section].get("follow_imports") == "skip":
+            others -= {pattern.removesuffix(".*") for pattern in section.removeprefix("mypy-").split(",")}
+    assert others == set(), f"name them in {core.CONFIG}"
+
+
+def test_compiled_classes_are_not_changed_after_their_definition() -> None:
+    """Compiled code does not see a method that is set on a compiled class."""
+    core = load("compiled_core")
+    change = re.compile(r"\bsetattr\(|^[A-Z]\w*\.\w+ = ", re.MULTILINE)
+    assert change.search("Tee.ended = _to_both()")
+    assert [name for name in core.sources() if change.search((ROOT / name).read_text(encoding="utf-8"))] == []

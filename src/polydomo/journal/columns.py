@@ -163,13 +163,13 @@ def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[i
         "seq": seq,
         "time": time,
         "event": more.event(),
-        "connection": connection if held is USUAL_END_INTS["held"] else where(held, connection, client),
+        "connection": connection if held is USUAL_END_INTS["held"] else np.where(held, connection, client),
         "client": client,
         "service": service,
         "number": number,
         "attempt": more.attempt,
         "hop": more.ints("hops"),
-        "worker": worker if held is USUAL_END_INTS["held"] else where(held, worker, 0),
+        "worker": worker if held is USUAL_END_INTS["held"] else np.where(held, worker, 0),
         "released": more.ints("released"),
         "size": more.reply(reply),
         "outcome": outcome,
@@ -184,8 +184,6 @@ def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[i
     return (size, block), (size, finished)
 
 
-# Compiled code checks the result against numpy's first overload, which returns a tuple, unless the type is Any.
-where: Any = np.where
 USUAL_END_INTS = {name: value for name, value in shapes.USUAL_END._asdict().items() if isinstance(value, int)}
 
 

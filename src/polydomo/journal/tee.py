@@ -1,4 +1,7 @@
-"""A tee: two recorders as one, such as the journal and the tap."""
+"""A tee: two recorders as one, such as the journal and the tap.
+
+Not compiled: compiled code does not see methods that are set on a compiled class.
+"""
 
 from collections.abc import Callable
 from typing import Any
