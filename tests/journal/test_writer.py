@@ -22,6 +22,7 @@ from polydomo.journal.reader import Reader
 from polydomo.journal.recorder import JournalRecorder
 from polydomo.journal.retention import Bounds
 from polydomo.journal.schema import MESSAGES, REQUESTS
+from polydomo.server.logs import INTERNAL_ERRORS
 from tests.broker.rig import World
 from tests.journal.stage import live
 
@@ -348,9 +349,12 @@ def test_a_disk_that_stays_full_costs_rows_and_no_memory(tmp_path: Path, monkeyp
     assert covered >= journal.recorder.queue.dropped
 
 
-def test_events_that_cannot_become_rows_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.internal_errors
+def test_events_that_cannot_become_rows_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     make = parquet.tables
-    broken = True
+    broken = False
 
     def tables(*words: Any) -> dict[str, Any]:
         if broken:
@@ -361,14 +365,45 @@ def test_events_that_cannot_become_rows_are_reported(tmp_path: Path, monkeypatch
     world, journal = started(tmp_path)
     world.client()
     journal.tick()
+    until(lambda: not journal.recorder.queue.chunks and journal.writer.has_rows)
+    broken = True
+    errors = INTERNAL_ERRORS.total
+    world.client()
+    world.client()
+    journal.tick()
     until(lambda: journal.writer.given_up)
     broken = False
     world.client()
     journal.stop()
     rows = everything(tmp_path)
     (missing,) = [row for row in rows if row["event"] == schema.MISSING]
-    assert (missing["covers_first"], missing["covers_last"], missing["reason"]) == (1, 2, "ValueError: not a chunk")
+    assert (missing["covers_first"], missing["covers_last"], missing["reason"]) == (3, 4, "ValueError: not a chunk")
+    assert [row["event"] for row in rows].count(schema.CONNECTED) == 2  # those before and after are there
     assert auditing(rows) == []
+    assert INTERNAL_ERRORS.total == errors + 1
+    assert journal.recorder.figures()["rows_dropped"] == 2
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        "internal error",
+        "journal rows dropped",
+    ]
+
+
+@pytest.mark.internal_errors
+def test_rows_that_cannot_be_made_at_the_end_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, journal = started(tmp_path)
+    until(lambda: hasattr(journal.writer, "_parquet"))
+
+    def tables(*words: Any) -> dict[str, Any]:
+        raise ValueError("not a chunk")
+
+    monkeypatch.setattr(parquet, "tables", tables)
+    world.client()
+    journal.stop()
+    messages = [record.getMessage() for record in caplog.records]
+    assert "journal rows dropped" in messages
+    assert journal.recorder.figures()["rows_dropped"] == journal.recorder.seq
 
 
 def auditing(rows: list[Row]) -> list[str]:

@@ -14,6 +14,7 @@ from polydomo.protocols.mdp1 import Mdp1Session
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.server.connection import Connection
+from polydomo.server.logs import INTERNAL_ERRORS
 from polydomo.server.settings import Settings
 from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body
@@ -75,18 +76,20 @@ def fail_at(body: bytes, stack: ExitStack) -> None:
     swap(stack, Broker, "request", make)
 
 
-pytestmark = replaces_core
+pytestmark = [replaces_core, pytest.mark.internal_errors]
 
 
 def test_in_a_message(
     broker: polydomo.testing.Broker, other: Raw, stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
     fail_at(b"boom", stack)
+    before = INTERNAL_ERRORS.total
     with dealer(address(broker)) as peer:
         assert peer.call(b"mmi.service", b"x") == [b"404"]
         peer.send(b"", b"MDPC01", b"echo", b"boom")
         assert peer.closed() == b""
         assert peer.host in vars(logged_fault(broker, caplog))["fields"]["peer"]
+    assert INTERNAL_ERRORS.total == before + 1  # a metric
     broker.wait_until(lambda server: len(server.connections) == 1)
 
 

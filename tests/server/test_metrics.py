@@ -12,6 +12,7 @@ from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels
 from polydomo.journal.recorder import JournalRecorder
 from polydomo.server import metrics
+from polydomo.server.logs import INTERNAL_ERRORS
 from polydomo.server.server import BrokerServer
 from polydomo.server.setting_sections import Bridge
 from polydomo.server.settings import Settings
@@ -119,6 +120,7 @@ def test_the_row_count_of_the_journal_is_included() -> None:
     _, samples = parse(metrics.render(server))
     assert value(samples, "polydomo_journal_rows") == 1
     assert value(samples, "polydomo_journal_rows_dropped") == 0
+    assert value(samples, "polydomo_internal_errors_total") == INTERNAL_ERRORS.total
 
 
 def test_last_values_logs_and_bridges_are_included() -> None:

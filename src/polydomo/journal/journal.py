@@ -98,22 +98,11 @@ class Journal:
                 self._make_again()
         if not self._file.kept and self._file.keep():
             recorder.count_in(self._file.mark)
-        while writer.given_up:
-            first, last, why = writer.given_up.popleft()
-            recorder.queue.dropped += last - first + 1
-            recorder.missing(self.run.run, first, last, why)
+        self._state_given_up()
         while recorder.queue.restate:
             run, first, last = recorder.queue.restate.popleft()
             recorder.missing(run, first, last, "stated again: the row that stated it was lost")
-        if recorder.queue.dropped > self._reported_dropped:
-            say(
-                LOG,
-                logging.ERROR,
-                "journal rows dropped",
-                rows=recorder.queue.dropped - self._reported_dropped,
-                in_all=recorder.queue.dropped,
-            )
-            self._reported_dropped = recorder.queue.dropped
+        self._report_dropped()
         if eager or now >= self._handed + limits.JOURNAL_GATHER:
             self._handed = now
             closed = recorder.peers.take_closed()
@@ -121,6 +110,19 @@ class Journal:
             writer.forget_after(recorder.seq + 1, closed)  # no row after the next chunk refers to them
         if recorder.queue.chunks:
             writer.wake()
+
+    def _state_given_up(self) -> None:
+        """Counts the rows that the writer could not write, and records that they are missing."""
+        while self.writer.given_up:
+            first, last, why = self.writer.given_up.popleft()
+            self.recorder.queue.dropped += last - first + 1
+            self.recorder.missing(self.run.run, first, last, why)
+
+    def _report_dropped(self) -> None:
+        dropped = self.recorder.queue.dropped
+        if dropped > self._reported_dropped:
+            say(LOG, logging.ERROR, "journal rows dropped", rows=dropped - self._reported_dropped, in_all=dropped)
+            self._reported_dropped = dropped
 
     def _make_again(self) -> None:
         """The directory was removed while in use: its lock and all its rows are gone. Creates it again. Raises DirectoryLost if that
@@ -155,6 +157,9 @@ class Journal:
         self.tick()
         self.recorder.end(reason)
         done = self.writer.finish(limits.JOURNAL_CLOSE)
+        given_up = list(self.writer.given_up)  # no row can state these now; the audit finds the gap
+        self.recorder.queue.dropped += sum(last - first + 1 for first, last, _ in given_up)
+        self._report_dropped()
         if done and self.writer.closed == self.recorder.seq:
             self._file.stopped()
         else:
@@ -164,7 +169,7 @@ class Journal:
                 logging.ERROR,
                 "the last rows of the journal could not be written",
                 rows=lost,
-                why=self.writer.trouble or "no time",
+                why=given_up[-1][2] if given_up else self.writer.trouble or "no time",
             )
         if done:
             self._file.close()

@@ -59,6 +59,11 @@ class Writer(threading.Thread):
 
     # --- for the loop ------------------------------------------------------------------------------------------------------
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows wait for the next segment."""
+        return self._batch is not None
+
     def wake(self) -> None:
         self._wake.set()
 
@@ -146,12 +151,13 @@ class Writer(threading.Thread):
                 break
             try:
                 made = self._parquet.tables(self.recorder.run, chunk, self.recorder.who)
-            except Exception as error:
+            except Exception as error:  # this chunk is lost; those before and after it are not
+                logs.trouble(LOG, "internal error", during="writing the journal", rows=chunk.last - chunk.first + 1)
                 self.given_up.append((chunk.first, chunk.last, f"{type(error).__name__}: {error}"))
                 self.recorder.queue.restate.extend(
                     (s.covers_run, s.covers_first, s.covers_last) for s in chunk.steps if s.covers_run
                 )
-                raise
+                continue
             while self._forget and self._forget[0][0] <= chunk.last:
                 self.recorder.peers.forget(self._forget.popleft()[1])
             for part, first, last in self._parquet.by_hour(made, chunk.first, chunk.last):

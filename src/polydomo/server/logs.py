@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -28,6 +29,21 @@ _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName",
 _FIXED = ("time", "level", "logger", "message", "exception")
 
 
+class ErrorCount:
+    """The number of internal errors of this process, for its metrics. Any thread may add one."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._lock = threading.Lock()
+
+    def add(self) -> None:
+        with self._lock:
+            self.total += 1
+
+
+INTERNAL_ERRORS = ErrorCount()
+
+
 def get(name: str) -> logging.Logger:
     """The logger of a component: ``get("server")``."""
     return logging.getLogger(f"{ROOT}.{name}")
@@ -40,7 +56,8 @@ def say(log: logging.Logger, level: int, text: str, /, **fields: object) -> None
 
 
 def trouble(log: logging.Logger, text: str, /, **fields: object) -> None:
-    """Logs an internal error: the current exception with its traceback."""
+    """Logs an internal error, the current exception with its traceback, and counts it."""
+    INTERNAL_ERRORS.add()
     log.error("%s", text, extra={"fields": fields}, exc_info=True, stacklevel=2)
 
 
@@ -52,6 +69,7 @@ def uncaught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         say(get("server"), logging.DEBUG if known else logging.WARNING, "connection not accepted", why=remedy(error))
         return
     fields = {"during": context.get("message")}
+    INTERNAL_ERRORS.add()
     get("server").error("%s", "internal error", extra={"fields": fields}, exc_info=context.get("exception"))
 
 

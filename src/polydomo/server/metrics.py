@@ -18,6 +18,7 @@ from polydomo.broker.figures import open_requests
 from polydomo.broker.histogram import Tally, cumulative
 from polydomo.broker.monitor import OTHERS, Key
 from polydomo.protocols.request import OK
+from polydomo.server.logs import INTERNAL_ERRORS
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -360,6 +361,12 @@ def _traffic(page: Page, server: "BrokerServer") -> None:
     page.family("polydomo_violations_total", COUNTER, "Protocol violations by peers.", [({}, monitor.violations)])
     datagrams = [({"kind": kind}, count) for kind, count in sorted(monitor.datagrams.items())]
     page.family("polydomo_datagrams_total", COUNTER, "UDP datagrams, by type.", datagrams)
+    page.family(
+        "polydomo_internal_errors_total",
+        COUNTER,
+        "Errors in the broker's own code. The log has the traceback of each.",
+        [({}, INTERNAL_ERRORS.total)],
+    )
     for name, count in sorted(server.broker.recorder.figures().items()):
         page.family(f"polydomo_journal_{name}", GAUGE, f"The journal: {name.replace('_', ' ')}.", [({}, count)])
 
