@@ -26,9 +26,15 @@ LAYERS = ("wire", "protocols", "broker")  # compiled as a whole
 # Hot modules of other layers.
 HOT = ("journal/chunk.py", "journal/columns.py", "journal/recorder.py", "journal/trace_origin.py")
 
-# Not compiled: dataclasses whose defaults are read from the class, and what the libraries of clients and workers run, whose classes
-# programs and tests inherit from and set attributes of.
-INTERPRETED = ("broker/policy.py", "protocols/tuning.py", "protocols/*ends.py")
+# Not compiled: dataclasses whose defaults are read from the class; dataclasses that programs copy and pickle, which frozen compiled ones
+# do not allow; and what the libraries of clients and workers run, whose classes programs and tests inherit from and set attributes of.
+INTERPRETED = (
+    "broker/policy.py",
+    "protocols/tuning.py",
+    "protocols/backoff.py",
+    "wire/address.py",
+    "protocols/*ends.py",
+)
 
 CONFIG = "packaging/mypyc.ini"
 

@@ -1,9 +1,13 @@
+import copy
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_IPC_PATH
+from polydomo.protocols.backoff import Backoff
 from polydomo.wire.address import IPC, TCP, Address, is_loopback, parse_url
 
 
@@ -122,3 +126,10 @@ def test_any_text_is_an_address_or_a_setting_error(text: str) -> None:
     except SettingError:
         return
     assert parse_url(str(address)) == address
+
+
+@pytest.mark.parametrize("value", [parse_url("tcp://127.0.0.1:5246"), Backoff(3, first=0.5)])
+def test_values_of_the_libraries_can_be_copied_and_pickled(value: object) -> None:
+    """A program may send them to another process, for example to a task of Spark. Frozen dataclasses that are compiled do not allow it."""
+    for made in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
+        assert made == value and type(made) is type(value)
