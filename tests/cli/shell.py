@@ -101,6 +101,9 @@ class Running:
         for pipe in (self.process.stdout, self.process.stderr):
             assert pipe is not None
             pipe.close()
+        if kind is None:
+            bugs = [entry for entry in self.entries if entry.get("message") == "internal error"]
+            assert not bugs, f"{self.process.args!r} logged internal errors: {bugs}"
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         """Waits until the log meets the condition."""
