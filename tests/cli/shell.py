@@ -59,6 +59,7 @@ class Running:
         RECENT.append(self)
         self.entries: list[dict[str, Any]] = []  # the log's lines that are JSON
         self.said: list[str] = []  # its other lines
+        self._asked_to_stop = False
         self._news = threading.Condition()
         self._over = False
         self._reader = threading.Thread(target=self._read)
@@ -91,7 +92,8 @@ class Running:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self.process.poll() is None:
-            self.process.terminate()
+            if not self._asked_to_stop:  # a second signal would end it at once, with another exit status
+                self.process.terminate()
             try:
                 self.process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
@@ -121,6 +123,7 @@ class Running:
         return found()[0]
 
     def send(self, number: signal.Signals) -> None:
+        self._asked_to_stop |= number in (signal.SIGTERM, signal.SIGINT)
         self.process.send_signal(number)
 
     def status(self) -> int:
