@@ -66,6 +66,8 @@ class ConnectionLost(CallError, ConnectionError):
 class NotConnected(ConnectionLost):
     """No connection to the broker could be opened in time: the call has not run."""
 
+    refused = False  # the system refused the connection at once: no program listens at the address
+
 
 class ProtocolViolation(PolydomoError):
     """A peer sent bytes or a message that its protocol does not allow."""

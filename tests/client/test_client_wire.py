@@ -3,6 +3,8 @@
 import contextlib
 import socket
 import threading
+import time
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,8 @@ from polydomo import (
     ProtocolViolation,
     Retries,
 )
+from polydomo.client import pool
+from polydomo.client.connection import Connection, connect
 from polydomo.protocols import registry
 from tests.client.zmq_broker import Router
 
@@ -215,6 +219,35 @@ def test_no_program_listens(protocol: str) -> None:
             client.call("echo", "x")
     with Client(f"tcp://127.0.0.1:{free_port()}", protocol, timeout=SHORT) as client, pytest.raises(NotConnected):
         client.call("echo", "x")  # the deadline passes before the connection's time does
+
+
+@pytest.mark.parametrize("protocol", ["mdp1", "mdx"])
+def test_refused_connections_are_retried_at_increasing_intervals(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[float] = []
+
+    async def counted(*arguments: Any) -> Connection:
+        attempts.append(time.monotonic())
+        return await connect(*arguments)
+
+    monkeypatch.setattr(pool, "connect", counted)
+    with Client(f"tcp://127.0.0.1:{free_port()}", protocol, refused_timeout=4 * SHORT) as client:
+        with pytest.raises(NotConnected) as failed:
+            client.call("echo", "x")
+    assert failed.value.refused, "no program listens there"
+    assert 2 <= len(attempts) <= 16
+
+
+def test_only_a_refused_connection_has_the_shorter_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with Client(url, connect_timeout=2 * SHORT, refused_timeout=0.001) as client:
+            started = time.monotonic()
+            with pytest.raises(NotConnected) as failed:
+                client.call("echo", "x")
+            assert time.monotonic() - started >= SHORT, "the peer accepts connections, but does not answer"
+            assert not failed.value.refused
 
 
 def test_a_stream_broken_by_the_broker(router: Router) -> None:

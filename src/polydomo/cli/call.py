@@ -104,7 +104,7 @@ def call(
     write: Write = write_raw if raw else write_json if json else partial(write_text, table=table)
 
     async def run() -> None:
-        client = AsyncClient(url, spoken, timeout=timeout, connect_timeout=options.connect_time(url), **more)
+        client = AsyncClient(url, spoken, timeout=timeout, refused_timeout=options.refused_time(url), **more)
         async with client:
             typed = await frames_of(client, name, body or [])
             async for part in replies(

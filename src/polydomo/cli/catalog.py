@@ -66,7 +66,7 @@ def catalog(
 async def look(url: str, names: list[str], timeout: float) -> "tuple[dict[str, object], str]":
     from polydomo.client.catalog import AsyncCatalog
 
-    async with AsyncCatalog(url, timeout=timeout, connect_timeout=options.connect_time(url)) as catalog:
+    async with AsyncCatalog(url, timeout=timeout) as catalog:
         return await catalog.look(*names)
 
 
@@ -141,7 +141,7 @@ async def stay(url: str, information: dict[str, object], timeout: float, udp_por
                     f"{not_there(url, str(error))}; waiting for the broker" if absent else f"{error}; registering again"
                 )
 
-    place = catalog.AsyncCatalog(url, timeout=timeout, connect_timeout=options.connect_time(url))
+    place = catalog.AsyncCatalog(url, timeout=timeout)
     udp = Address(DISCOVER, "*", udp_port) if udp_port else None
     staying = asyncio.ensure_future(catalog.stay_registered(place, information, Person(), udp))
     loop = asyncio.get_running_loop()

@@ -242,7 +242,7 @@ async def fetch(url: str, what: str, timeout: float, question: str = "") -> Any:
     from polydomo.client.aio import AsyncClient
     from polydomo.errors import CallFailed, CallTimeout
 
-    async with AsyncClient(url, "mdp1", timeout=timeout, connect_timeout=options.connect_time(url)) as client:
+    async with AsyncClient(url, "mdp1", timeout=timeout, refused_timeout=options.refused_time(url)) as client:
         try:
             result = await read(client, f"polydomo.{what}", question)
         except CallTimeout:

@@ -60,7 +60,7 @@ def with_client(to: str | None, timeout: float, ask: "Callable[[AsyncClient], Aw
     url = options.address(to)
 
     async def run() -> Any:
-        async with AsyncClient(url, timeout=timeout, connect_timeout=options.connect_time(url)) as client:
+        async with AsyncClient(url, timeout=timeout, refused_timeout=options.refused_time(url)) as client:
             return await ask(client)
 
     with needs_broker(url):

@@ -302,7 +302,7 @@ async def _flushed(url: str) -> Row:
     """The status of the broker's journal, after everything recorded so far has been written to disk."""
     from polydomo.client.aio import AsyncClient
 
-    async with AsyncClient(url, "mdp1", timeout=FLUSH_TIME, connect_timeout=options.connect_time(url)) as client:
+    async with AsyncClient(url, "mdp1", timeout=FLUSH_TIME, refused_timeout=options.refused_time(url)) as client:
         end = time.monotonic() + FLUSH_TIME
         wanted = 0
         while True:

@@ -126,7 +126,7 @@ async def followed(url: str, wanted: RecordFilter, json: bool, timeout: float) -
     from polydomo.client.subscriber import AsyncSubscriber
 
     # Subscribe before asking for collected records. Records that arrive in between are received twice and printed once.
-    async with AsyncSubscriber(url, "log.", connect_timeout=options.connect_time(url)) as subscriber:
+    async with AsyncSubscriber(url, "log.") as subscriber:
         following(url)
         last = 0
         for row in await collected(url, wanted, timeout):

@@ -1,14 +1,10 @@
 """Options that several commands share, and the address of the broker."""
 
 import os
-import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-
-if TYPE_CHECKING:
-    from polydomo.wire.address import Address
 
 CLIENT_VARIABLE = "POLYDOMO_TO"  # the address that commands connect to; not a setting of the broker
 
@@ -139,30 +135,11 @@ def headers_of(protocol: str, words: list[str]) -> dict[str, str]:
     return found
 
 
-def connect_time(url: str) -> float:
-    """How long to wait for a connection: short if no program listens at an address of this machine, longer for a remote broker, and for
-    a local one that accepts connections but is slow to answer."""
+def refused_time(url: str) -> float:
+    """How long to retry while connections are refused: short if the only address is on this machine, because no program listens there."""
     from polydomo.limits import CONNECT_TIME, CONNECT_TIME_LOCAL
     from polydomo.wire.address import DISCOVER, is_loopback, parse_url
 
     addresses = [parse_url(one, connect=True) for one in url.split(",")]
-    if len(addresses) > 1 or addresses[0].kind == DISCOVER or not is_loopback(addresses[0]) or _accepts(addresses[0]):
-        return CONNECT_TIME
-    return CONNECT_TIME_LOCAL
-
-
-def _accepts(address: "Address") -> bool:
-    """Whether a program on this machine listens at the address."""
-    from polydomo.limits import CONNECT_TIME_LOCAL
-    from polydomo.wire.address import IPC
-
-    try:
-        if address.kind == IPC:
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.settimeout(CONNECT_TIME_LOCAL)
-                probe.connect(address.path)
-        else:
-            socket.create_connection((address.host, address.port), CONNECT_TIME_LOCAL).close()
-    except OSError:
-        return False
-    return True
+    local = len(addresses) == 1 and addresses[0].kind != DISCOVER and is_loopback(addresses[0])
+    return CONNECT_TIME_LOCAL if local else CONNECT_TIME

@@ -62,11 +62,12 @@ async def send(url: str, topic: bytes, bodies: AsyncIterator[list[bytes]]) -> No
     from polydomo.client.connection import connect
     from polydomo.client.security import target
     from polydomo.errors import PolydomoError
+    from polydomo.limits import CONNECT_TIME
     from polydomo.protocols.pubsub_ends import PublisherEnd
 
     lost: list[PolydomoError] = []
     end = PublisherEnd()
-    connection = await connect(target(url), end, lambda event: None, lost.append, options.connect_time(url))
+    connection = await connect(target(url), end, lambda event: None, lost.append, CONNECT_TIME)
     async for frames in bodies:
         await connection.writable()
         if not connection.alive:
@@ -144,8 +145,7 @@ class Receiver:
         from polydomo.cli.exit_status import following
         from polydomo.client.subscriber import AsyncSubscriber
 
-        timeout = options.connect_time(self.url)
-        async with AsyncSubscriber(self.url, *self.prefixes, connect_timeout=timeout) as subscriber:
+        async with AsyncSubscriber(self.url, *self.prefixes) as subscriber:
             following(self.url)
             async for topic, message in subscriber:
                 self._print(topic, message)

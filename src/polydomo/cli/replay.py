@@ -172,7 +172,7 @@ class Replay:
             name = registry.find(name).name
         key = (one.client, name)
         if key not in self.clients:
-            client = AsyncClient(self.url, name, timeout=self.timeout, connect_timeout=options.connect_time(self.url))
+            client = AsyncClient(self.url, name, timeout=self.timeout, refused_timeout=options.refused_time(self.url))
             self.clients[key] = await stack.enter_async_context(client)
         return self.clients[key]
 

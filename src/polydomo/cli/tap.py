@@ -95,7 +95,7 @@ class TapFollower:
         from polydomo.journal.tap import SKIPPED, TOPIC
 
         prefix = TOPIC + self.service.encode()
-        async with AsyncSubscriber(self.url, prefix, connect_timeout=options.connect_time(self.url)) as subscriber:
+        async with AsyncSubscriber(self.url, prefix) as subscriber:
             following(self.url)
             async for _, message in subscriber:
                 row = message.json()

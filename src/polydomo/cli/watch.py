@@ -56,7 +56,7 @@ class BrokerPoller:
     async def once(self) -> Row:
         from polydomo.client.aio import AsyncClient
 
-        async with AsyncClient(self.url, "mdp1", timeout=5.0, connect_timeout=options.connect_time(self.url)) as client:
+        async with AsyncClient(self.url, "mdp1", timeout=5.0, refused_timeout=options.refused_time(self.url)) as client:
             # the broker's monitor may not have ticked yet, so the first rates may cover less than a second
             return await self.look(client)
 
@@ -87,7 +87,7 @@ async def follow(url: str, interval: float, json: bool) -> None:
     from polydomo.errors import PolydomoError
 
     looker = BrokerPoller(url)
-    async with AsyncClient(url, "mdp1", timeout=5.0, connect_timeout=options.connect_time(url)) as client:
+    async with AsyncClient(url, "mdp1", timeout=5.0, refused_timeout=options.refused_time(url)) as client:
         print_figures(await looker.look(client), json)
         away = False
         while True:
@@ -127,7 +127,7 @@ async def live(url: str, interval: float) -> None:
     history = History()
     console = Console()
     bars = PLAIN if console.options.ascii_only else BARS
-    async with AsyncClient(url, "mdp1", timeout=5.0, connect_timeout=options.connect_time(url)) as client:
+    async with AsyncClient(url, "mdp1", timeout=5.0, refused_timeout=options.refused_time(url)) as client:
         figures = await looker.look(client)
         with Live(console=console, screen=True, auto_refresh=False, transient=True) as view:
             trouble = ""

@@ -192,11 +192,18 @@ def stop_on_signals(worker: "AsyncWorker", command: "Program | None") -> None:
 async def warn_without_broker(worker: "AsyncWorker") -> None:
     """Reports that no broker answers and that the worker waits for one."""
     from polydomo.cli.exit_status import not_there, print_error
+    from polydomo.limits import CONNECT_TIME
 
+    ready = asyncio.ensure_future(worker.ready())
+    refused_time = options.refused_time(worker.url)
     try:
-        await asyncio.wait_for(worker.ready(), options.connect_time(worker.url))
-    except TimeoutError:
-        print_error(f"{not_there(worker.url)}; waiting for the broker")
+        await asyncio.wait([ready], timeout=refused_time)
+        if not worker.refused:
+            await asyncio.wait([ready], timeout=CONNECT_TIME - refused_time)
+        if not ready.done():
+            print_error(f"{not_there(worker.url)}; waiting for the broker")
+    finally:
+        ready.cancel()
 
 
 class RepeatedLineFilter(logging.Filter):

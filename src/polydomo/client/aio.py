@@ -69,6 +69,7 @@ class AsyncClient:
         timeout: float = CALL_TIME,
         retries: int | Retries = 0,
         connect_timeout: float = CONNECT_TIME,
+        refused_timeout: float | None = None,
         max_connections: int = POOL_CONNECTIONS,
         **options: object,
     ) -> None:
@@ -85,10 +86,12 @@ class AsyncClient:
         shared = end.concurrent
         self.carries_keys = end.carries_keys  # whether calls can have a ``key``
 
+        refused = refused_timeout if refused_timeout is not None else connect_timeout
+
         def new_pool() -> Pool:
             if shared:
-                return SharedPool(addresses, lambda: dialer.client(**options), connect_timeout)
-            return ExclusivePool(addresses, lambda: dialer.client(**options), connect_timeout, max_connections)
+                return SharedPool(addresses, lambda: dialer.client(**options), connect_timeout, refused)
+            return ExclusivePool(addresses, lambda: dialer.client(**options), connect_timeout, refused, max_connections)
 
         self._make_pool = new_pool
         self._pool = new_pool()

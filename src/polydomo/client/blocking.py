@@ -46,6 +46,7 @@ class Client:
         timeout: float = CALL_TIME,
         retries: int | Retries = 0,
         connect_timeout: float = CONNECT_TIME,
+        refused_timeout: float | None = None,
         max_connections: int = POOL_CONNECTIONS,
         **options: object,
     ) -> None:
@@ -59,6 +60,7 @@ class Client:
             timeout=timeout,
             retries=retries,
             connect_timeout=connect_timeout,
+            refused_timeout=refused_timeout,
             max_connections=max_connections,
             **options,
         )

@@ -5,6 +5,7 @@ loop, so a thousand calls in one turn cost one write.
 """
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -34,6 +35,10 @@ from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp import ZmtpLink
 
 End = ClientEnd | WorkerEnd
+# Errors of a connection to an address where no program listens. asyncio combines the errors of several addresses of one name in an error
+# without a number.
+REFUSALS = (errno.ECONNREFUSED, errno.ENOENT, None)
+
 BOUNDS = Bounds(max_frame=MAX_ANSWER, max_message=MAX_ANSWER, extensions=ANNOUNCED)
 
 
@@ -302,7 +307,9 @@ async def _connect(
     except ConnectionLost as error:
         raise NotConnected(str(error)) from None
     except OSError as error:
-        raise NotConnected(f"{address}: {error.strerror or error}") from None
+        failure = NotConnected(f"{address}: {error.strerror or error}")
+        failure.refused = error.errno in REFUSALS
+        raise failure from None
     finally:
         if not complete:  # the caller will not have this connection, even if the handshake is completed at this moment
             connection.discard()

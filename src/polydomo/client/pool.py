@@ -71,11 +71,18 @@ class PooledConnection:
 class Pool:
     """The base of both pools: connecting with backoff, one attempt at a time."""
 
-    def __init__(self, addresses: list[Address], make_end: Callable[[], ClientEnd], connect_timeout: float) -> None:
+    def __init__(
+        self,
+        addresses: list[Address],
+        make_end: Callable[[], ClientEnd],
+        connect_timeout: float,
+        refused_timeout: float,
+    ) -> None:
         self.addresses = addresses
         self.address = addresses[0]  # the address in use; with several, brokers that cannot be reached are skipped
         self.make_end = make_end
         self.connect_timeout = connect_timeout
+        self.refused_timeout = refused_timeout  # the same while connections are refused
         self.closed = False
         self.all: set[PooledConnection] = set()
         self._backoff = Backoff()
@@ -106,10 +113,10 @@ class Pool:
         for pooled in connections:
             pooled.connection.close("the client was closed", abort=True)
 
-    async def dial(self, deadline: float) -> PooledConnection:
-        """Connects, retrying until it succeeds or ``connect_timeout`` or the deadline has passed."""
+    async def dial(self, started: float, deadline: float) -> PooledConnection:
+        """Connects, retrying until it succeeds, the deadline has passed, or so much time since ``started`` as ``_retry_until`` allows."""
         loop = asyncio.get_running_loop()
-        limit = min(deadline, loop.time() + self.connect_timeout)
+        limit = min(deadline, started + self.connect_timeout)
         with SuspensionMeter() as suspended:
             while True:
                 try:
@@ -117,14 +124,17 @@ class Pool:
                 except NotConnected as error:
                     self._trouble = str(error)
                     self._next_address()
-                    wait = self._backoff.next()
-                    if loop.time() + wait >= limit + suspended.seconds or self.closed:
+                    left = self._retry_until(error, started, deadline) + suspended.seconds - loop.time()
+                    if left <= self._backoff.first or self.closed:
                         raise
-                    await asyncio.sleep(wait)
+                    await asyncio.sleep(min(self._backoff.next(), left / 2))  # leaves time for a last attempt
                     continue
                 self._backoff.reset()
                 self._trouble = ""
                 return pooled
+
+    def _retry_until(self, error: NotConnected, started: float, deadline: float) -> float:
+        return min(deadline, started + (self.refused_timeout if error.refused else self.connect_timeout))
 
     def _next_address(self) -> None:
         place = self.addresses.index(self.address)
@@ -183,7 +193,7 @@ class SharedPool(Pool):
         while True:
             if self._dialing is None:
                 self._dialing_until = started + self.connect_timeout
-                self._dialing = loop.create_task(self.dial(self._dialing_until))
+                self._dialing = loop.create_task(self.dial(started, self._dialing_until))
                 self._dialing.add_done_callback(self._dialed)
             dialing = self._dialing
             # If the attempt ends no later than this caller's limit, it is awaited to its end, because its error is the better one.
@@ -197,8 +207,10 @@ class SharedPool(Pool):
             error = dialing.exception()
             if error is None:
                 return dialing.result()
-            if not isinstance(error, NotConnected) or self.closed or loop.time() + self._backoff.first >= limit:
+            if not isinstance(error, NotConnected) or self.closed:
                 raise error
+            if loop.time() + self._backoff.first >= self._retry_until(error, started, limit):
+                raise error  # otherwise the attempt began before this call, and this call may wait longer
 
     def cancels(self) -> bool:
         return self._shared is None or self._shared.end.cancels
@@ -235,9 +247,14 @@ class ExclusivePool(Pool):
     """At most ``most`` connections, each with one call at a time; further calls wait in a queue, within their deadlines."""
 
     def __init__(
-        self, addresses: list[Address], make_end: Callable[[], ClientEnd], connect_timeout: float, most: int
+        self,
+        addresses: list[Address],
+        make_end: Callable[[], ClientEnd],
+        connect_timeout: float,
+        refused_timeout: float,
+        most: int,
     ) -> None:
-        super().__init__(addresses, make_end, connect_timeout)
+        super().__init__(addresses, make_end, connect_timeout, refused_timeout)
         self.most = most
         self.places = 0  # connections in use, idle or being opened
         self.idle: list[PooledConnection] = []
@@ -256,7 +273,7 @@ class ExclusivePool(Pool):
             if passed is not None:
                 return passed
         try:
-            return await self.dial(deadline)
+            return await self.dial(asyncio.get_running_loop().time(), deadline)
         except BaseException:
             self._free_place()
             raise

@@ -223,6 +223,11 @@ class AsyncWorker:
             for wait in waits:
                 wait.cancel()
 
+    @property
+    def refused(self) -> bool:
+        """Whether the last attempt to connect was refused, because no program listens at the address."""
+        return any(connection.refused for connection in self._connections)
+
     async def _announce(self) -> None:
         """Logs the services and the address, once it has registered."""
         await self.ready()

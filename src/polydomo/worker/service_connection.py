@@ -70,6 +70,7 @@ class ServiceConnection:
         self.name = ", ".join(name.decode(errors="replace") for name in functions)
         self.ready = asyncio.Event()  # set after the first registration
         self.stopping = False
+        self.refused = False  # no program listens at the address, as far as the last attempt shows
         self.siblings: list[ServiceConnection] = []  # for jobs that do not fit on this connection
         self._registration: Registration | None = None
         self._work: dict[int, Work] = {}  # by the identity of the job; functions may outlive their connection
@@ -134,6 +135,7 @@ class ServiceConnection:
             try:
                 registration = await self._register()
             except (NotConnected, ProtocolViolation) as error:
+                self.refused = isinstance(error, NotConnected) and error.refused
                 log.log(
                     logging.DEBUG if complained else logging.WARNING,
                     "cannot offer %s: %s; trying again",
@@ -143,7 +145,7 @@ class ServiceConnection:
                 complained = True
                 await asyncio.sleep(backoff.next())
                 continue
-            complained = False
+            complained = self.refused = False
             ends: list[asyncio.Future[Any]] = [registration.ended, *self._sibling_tasks]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for sibling in self._sibling_tasks:
