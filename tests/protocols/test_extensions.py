@@ -268,9 +268,8 @@ def test_a_cancel_that_crosses_the_reply_is_nothing(rig: Rig, protocol: str) -> 
     assert rig.notes.outcomes == ["ok"] and not rig.notes.violations
 
 
-@each
-def test_a_worker_gets_the_cancellation_and_answers_when_it_has_stopped(rig: Rig, protocol: str) -> None:
-    client, asker = client_of(rig, "mdx")
+def cancel_first_of_two(rig: Rig, client: ClientEnd, asker: Peer, protocol: str) -> "tuple[WorkerEnd, Peer, Job]":
+    """A worker of ``protocol`` holds the first of two requests, which its client has just cancelled."""
     worker, peer = worker_of(rig, protocol)
     client.request(1, b"echo", [b"1"])
     client.request(2, b"echo", [b"2"])
@@ -278,6 +277,13 @@ def test_a_worker_gets_the_cancellation_and_answers_when_it_has_stopped(rig: Rig
     (job,) = jobs_of(worker, peer)
     client.cancel(1, expired=False)
     asker.exchange(client)
+    return worker, peer, job
+
+
+@each
+def test_a_worker_gets_the_cancellation_and_answers_when_it_has_stopped(rig: Rig, protocol: str) -> None:
+    client, asker = client_of(rig, "mdx")
+    worker, peer, job = cancel_first_of_two(rig, client, asker, protocol)
     (event,) = peer.exchange(worker)
     assert isinstance(event, Cancelled) and event.job is job
     assert jobs_of(worker, peer) == []  # it is still busy
@@ -290,13 +296,7 @@ def test_a_worker_gets_the_cancellation_and_answers_when_it_has_stopped(rig: Rig
 @each
 def test_a_worker_that_answers_a_cancelled_request_is_free(rig: Rig, protocol: str) -> None:
     client, asker = client_of(rig, "mdx")
-    worker, peer = worker_of(rig, protocol)
-    client.request(1, b"echo", [b"1"])
-    client.request(2, b"echo", [b"2"])
-    asker.exchange(client)
-    (job,) = jobs_of(worker, peer)
-    client.cancel(1, expired=False)
-    asker.exchange(client)
+    worker, peer, job = cancel_first_of_two(rig, client, asker, protocol)
     worker.final(job, [b"late"])  # it crosses the cancellation
     (following,) = jobs_of(worker, peer)
     assert following.body == [b"2"] and asker.exchange(client) == []

@@ -18,7 +18,7 @@ from polydomo.broker import (
     titanic,
 )
 from polydomo.broker.access import ADMIN, INSPECT
-from polydomo.broker.durable_order import ACCEPT
+from polydomo.broker.durable_order import ACCEPT, order_for
 from polydomo.broker.keyed_requests import JOIN, KeyedRequests
 from polydomo.broker.workers import SHUTTING_DOWN
 from polydomo.limits import SMALL_BODY
@@ -105,11 +105,13 @@ def resolve(
             and len(name) <= limits.MAX_SERVICE_NAME
             and not drained
         ):
-            return durable.accept(session, name, body, ref, deadline, max_run, attempts, identity)
+            plain = new_request(number, session, Service(name), body, ref, broker.now)
+            return durable.accept(plain, order_for(plain, deadline, max_run, attempts, identity), deadline)
     relay = broker.siblings.relay
     if relay is not None and (guarantee or relay.covers(name)) and not session.is_bridge and not session.is_internal:
         if 0 < len(name) <= limits.MAX_SERVICE_NAME and not reserved and not (target is not None and target.drained):
-            return relay.accept(session, name, body, ref, deadline, max_run, attempts, identity)
+            plain = new_request(number, session, Service(name), body, ref, broker.now)
+            return relay.accept(plain, order_for(plain, deadline, max_run, attempts, identity), deadline)
     if target is None:
         if len(name) > limits.MAX_SERVICE_NAME:
             outcomes.refuse(broker, request, f"service name of {len(name)} bytes")

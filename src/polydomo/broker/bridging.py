@@ -229,13 +229,7 @@ class Bridging:
                 dispatch.add_credit(broker, worker)
             return
         del worker.held[token]
-        now = broker.now
-        worker.last_heard = now
-        worker.done += 1
-        took = now - request.dispatched
-        worker.busy_time += took
-        if took > worker.slowest:
-            worker.slowest = took
+        replies.count_reply(worker, request, broker.now)
         replies.reply_with(broker, request, body)
         worker.session.link.charge(WORK_REQUEST)
         worker.credit += 1

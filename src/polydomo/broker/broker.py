@@ -304,7 +304,7 @@ class Broker(BrokerApi):
         if request is None:
             replies.stale(self, worker, token, "final", len(body))
             return False
-        worker.last_heard = now = self.now
+        worker.last_heard = now = self.now  # as in ``replies.count_reply``
         worker.done += 1
         took = now - request.dispatched
         worker.busy_time += took

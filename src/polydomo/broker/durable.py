@@ -16,7 +16,7 @@ from datetime import tzinfo
 from typing import TYPE_CHECKING
 
 from polydomo.broker import admission, job_services, outcomes, sessions, titanic
-from polydomo.broker.durable_order import DurableOrder, order_for
+from polydomo.broker.durable_order import DurableOrder
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.invariants import check as check_jobs
@@ -33,7 +33,7 @@ from polydomo.protocols.detached_link import InternalLink
 from polydomo.protocols.job_facts import JobFacts
 from polydomo.protocols.job_messages import RETRY_CODE, make_id
 from polydomo.protocols.model import Service
-from polydomo.protocols.request import DONE, FAILED, OK, PARKED, REFUSED, SHUTDOWN, TIMEOUT, Request, new_request
+from polydomo.protocols.request import DONE, FAILED, OK, PARKED, REFUSED, SHUTDOWN, TIMEOUT, Request
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body, frame
 from polydomo.wire.link import Handler, Hub
@@ -234,25 +234,13 @@ class Durable:
         """Whether ordinary requests to this service are durable."""
         return self.names.covers(name)
 
-    def accept(
-        self,
-        session: Session,
-        name: bytes,
-        body: Body,
-        ref: object,
-        deadline: float,
-        max_run: float,
-        attempts: int,
-        identity: bytes,
-    ) -> Request | None:
-        """Turns an ordinary request into a job and waits for its result."""
+    def accept(self, request: Request, order: DurableOrder, deadline: float) -> Request | None:
+        """Turns an ordinary request into a job and waits for its result. None: it was rejected."""
         broker = self.broker
-        request = new_request(broker.newest_request, session, Service(name), body, ref, broker.now)
-        error = self.jobs.refusal(len(body))
+        error = self.jobs.refusal(len(request.body))
         if error is not None:
             self._refuse(request, error)
             return None
-        order = order_for(request, deadline, max_run, attempts, identity)
         admission.open_parked(broker, request, deadline)
         wait = self.parked[request] = Wait(True, broker.now + STORE_ANSWER)
         self._store(request, wait, order)

@@ -14,14 +14,13 @@ store finds the job by its id or its content, so that it is not run a second tim
 from typing import TYPE_CHECKING
 
 from polydomo.broker import admission, outcomes, sessions
-from polydomo.broker.durable_order import ACCEPT, order_for
+from polydomo.broker.durable_order import ACCEPT, DurableOrder
 from polydomo.broker.jobs import job as states
 from polydomo.broker.patterns import Patterns
 from polydomo.errors import SettingError
 from polydomo.limits import RELAY_AGAIN
 from polydomo.protocols.detached_link import InternalLink
 from polydomo.protocols.job_messages import read_message
-from polydomo.protocols.model import Service
 from polydomo.protocols.request import (
     DONE,
     FAILED,
@@ -32,7 +31,6 @@ from polydomo.protocols.request import (
     REFUSED,
     SHUTDOWN,
     Request,
-    new_request,
 )
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body
@@ -73,21 +71,9 @@ class DurableRelay(Session):
         """Whether ordinary requests to this service are durable."""
         return self.names.covers(name)
 
-    def accept(
-        self,
-        session: Session,
-        name: bytes,
-        body: Body,
-        ref: object,
-        deadline: float,
-        max_run: float,
-        attempts: int,
-        identity: bytes,
-    ) -> Request:
-        broker = self.core
-        request = new_request(broker.newest_request, session, Service(name), body, ref, broker.now)
-        order = order_for(request, deadline, max_run, attempts, identity)
-        admission.open_parked(broker, request, deadline)
+    def accept(self, request: Request, order: DurableOrder, deadline: float) -> Request:
+        """Parks an ordinary request and sends its order to process 0."""
+        admission.open_parked(self.core, request, deadline)
         passed = self.parked[request] = Relayed(request, order.to_message())
         self._send(passed)
         return request

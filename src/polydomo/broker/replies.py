@@ -50,6 +50,16 @@ def partial(broker: "Broker", worker: Worker, token: bytes, body: Body) -> bool:
     return True
 
 
+def count_reply(worker: Worker, request: Request, now: float) -> None:
+    """The worker has answered the request. ``Broker.final`` does the same inline."""
+    worker.last_heard = now
+    worker.done += 1
+    took = now - request.dispatched
+    worker.busy_time += took
+    if took > worker.slowest:
+        worker.slowest = took
+
+
 def final_with_history(broker: "Broker", request: Request, worker: Worker, body: Body) -> None:
     """A final reply to a request that has ended, was dispatched before, or had partial replies."""
     parts = request.history.held_partials
@@ -84,12 +94,8 @@ def fail(broker: "Broker", worker: Worker, token: bytes, code: str, text: str) -
     if request is None:
         stale(broker, worker, token, "failure", len(text))
         return False
-    worker.last_heard = broker.now
-    worker.done += 1
+    count_reply(worker, request, broker.now)
     worker.failures += 1
-    took = broker.now - request.dispatched
-    worker.busy_time += took
-    worker.slowest = max(worker.slowest, took)
     if request.state != DONE:
         failed(broker, request, code, text)
     elif broker.records_messages:

@@ -12,6 +12,19 @@ from typing import Final
 PROPERTY: Final = b"X-Polydomo-Extensions"
 MAX_DIGITS: Final = 15  # of a number; a longer one is ignored
 
+# Each word in the order of the list, and the attribute of ``Extensions`` that it sets.
+WORDS: Final[dict[bytes, str]] = {
+    b"credit": "credit",
+    b"cancel": "cancel",
+    b"deadline": "deadline",
+    b"return": "give_back",
+    b"key": "key",
+    b"cancel-jobs": "cancel_jobs",
+    b"deadline-jobs": "deadline_jobs",
+    b"max-message": "max_message",
+}
+NUMBERED: Final[tuple[bytes, ...]] = (b"credit", b"max-message")  # words with a number
+
 
 class Extensions:
     """The extensions of one side. docs/protocols/extensions.md describes each word."""
@@ -44,22 +57,10 @@ class Extensions:
         b'credit=8 cancel'
         """
         words: list[bytes] = []
-        if self.credit:
-            words.append(b"credit=%d" % self.credit)
-        if self.cancel:
-            words.append(b"cancel")
-        if self.deadline:
-            words.append(b"deadline")
-        if self.give_back:
-            words.append(b"return")
-        if self.key:
-            words.append(b"key")
-        if self.cancel_jobs:
-            words.append(b"cancel-jobs")
-        if self.deadline_jobs:
-            words.append(b"deadline-jobs")
-        if self.max_message:
-            words.append(b"max-message=%d" % self.max_message)
+        for word, name in WORDS.items():
+            value: int = getattr(self, name)
+            if value:
+                words.append(b"%b=%d" % (word, value) if word in NUMBERED else word)
         return b" ".join(words)
 
 
@@ -73,24 +74,11 @@ def parse(value: bytes) -> Extensions:
     (8, 0, True, False)
     """
     found = Extensions()
-    for word in value.split():
-        name, _, number = word.partition(b"=")
-        if name == b"credit":
-            found.credit = _number(number)
-        elif name == b"cancel":
-            found.cancel = True
-        elif name == b"deadline":
-            found.deadline = True
-        elif name == b"return":
-            found.give_back = True
-        elif name == b"key":
-            found.key = True
-        elif name == b"cancel-jobs":
-            found.cancel_jobs = True
-        elif name == b"deadline-jobs":
-            found.deadline_jobs = True
-        elif name == b"max-message":
-            found.max_message = _number(number)
+    for part in value.split():
+        word, _, number = part.partition(b"=")
+        name = WORDS.get(word)
+        if name is not None:
+            setattr(found, name, _number(number) if word in NUMBERED else True)
     return found
 
 
