@@ -1,4 +1,4 @@
-"""Crowds: many peers, many queued requests, many topics and services, and everyone at once after kill -9 of the broker.
+"""Crowds: many peers, many queued requests, many topics and services, and all peers reconnecting after kill -9 of the broker.
 
     python -m bench.crowd                        all scenes, in full size
     python -m bench.crowd peers back --peers 5000

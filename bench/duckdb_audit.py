@@ -13,7 +13,7 @@ CREATE TEMP TABLE runs AS SELECT run, max(stopped) AS stopped, sum(missing) AS m
 ) GROUP BY run;
 """
 
-# Rows that tell by themselves.
+# Rules that a single row can break.
 SINGLE = """
 INSERT INTO audit SELECT unnest(list_filter([
         if(max_attempts > 0 AND attempts > max_attempts, 'attempts-bounded', NULL),
@@ -29,7 +29,7 @@ INSERT INTO audit SELECT unnest(list_filter([
     run, number, worker, 0, '', seq FROM messages WHERE event = 'lost';
 """
 
-# A request's usual life needs no second look: it begins with its acceptance, is handed out once at most, replies come
+# Ordinary requests are excluded: they begin with their acceptance, are dispatched at most once, replies come
 # from that worker after that, its outcome is its last row, and it is on record once.
 REQUESTS = """
 CREATE TEMP TABLE odd AS
@@ -124,7 +124,7 @@ INSERT INTO audit SELECT 'nothing-after-closing', run, 0, 0, connection, '', seq
     WHERE event IN ('accepted', 'dispatched', 'registered') AND seq > since;
 """
 
-# Services: only where anything was given back can it have been passed over.
+# Services: only a requeued request can have been passed over.
 SERVICES = """
 INSERT INTO audit
 WITH back AS (SELECT DISTINCT run, service FROM messages WHERE event = 'requeued'),

@@ -5,8 +5,8 @@
     python -m bench.fast_path --journal off            without the journal's recorder
     PYTHONPATH=build/compiled python -m bench.fast_path   the compiled core (make compiled)
 
-Real links, sessions and broker; the peers are the libraries' own ends. Only the time inside the broker counts: taking bytes in, and
-joining what is to be written. The best of several rounds counts, since other programs can only make a round slower.
+Real links, sessions and broker; the peers are the libraries' own ends. Only the time inside the broker counts: reading
+input, and joining output. The best of several rounds counts, since other programs can only make a round slower.
 """
 
 import argparse
@@ -75,7 +75,7 @@ class Peer:
 
 
 class Bench:
-    """A broker with its peers. ``prepare`` gets the broker before anyone connects; ``principal`` is who the peers are."""
+    """A broker with its peers. ``prepare`` gets the broker before peers connect; ``principal`` is that of the peers."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Bench:
         self.spent += time.thread_time() - begin
 
     def turn(self) -> "dict[ZmtpLink, bytes]":
-        """The end of a turn of the loop, as the server does it: what is to be written to whom."""
+        """The end of a turn of the loop, as in the server: the output of each link."""
         self.broker.now = self.hub.now = time.monotonic()
         begin = time.thread_time()
         self.hub.begin_turn()

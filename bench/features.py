@@ -6,7 +6,7 @@
 The first form runs brokers with and without each feature by turns in one process, and the best round of each counts: a ratio that a
 busy machine hardly disturbs. Peers use NULL, and with access control they are the principal "anonymous", which may do
 everything. The second form compares the CPU time of real brokers, as ``compare.py`` does; on a busy machine, run it with
-``chrt --fifo 1`` (as root), which lets it run before everything else.
+``chrt --fifo 1`` (as root), which gives it priority over all other programs.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How soon the tables hold what a broker has journalled, while ``polydomo pipeline stream`` runs.
+"""How soon rows of the journal are in the tables, while ``polydomo pipeline stream`` runs.
 
     python -m bench.freshness --seconds 180 --rate 20
 
@@ -60,7 +60,7 @@ def held(tables: Path, table: str, columns: list[str]) -> pa.Table | None:
 
 
 class Watch:
-    """Looks at the journal and the tables, again and again."""
+    """Checks the journal and the tables repeatedly."""
 
     def __init__(self, journal: Path, tables: Path) -> None:
         self.journal, self.tables = journal, tables

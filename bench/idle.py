@@ -1,10 +1,10 @@
-"""Holds N idle connections, each a registered MDP/0.1 worker that beats, and prints what they cost the broker.
+"""Measures what N idle connections cost the broker; each is a registered MDP/0.1 worker that sends heartbeats.
 
     python bench/idle.py 5000
 
-The connections are plain sockets in one event loop of this process; the broker is ``polydomo up`` in a process of its own.
+The connections are plain sockets in one event loop of this process; the broker is ``polydomo up`` in a separate process.
 Memory is the growth of the broker's resident set from before the first connection to after the last; CPU is what the
-broker used over a time in which nothing happens but heartbeats, both ways.
+broker used during a time with nothing but heartbeats in both directions.
 """
 
 import argparse
@@ -28,7 +28,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Idle(asyncio.Protocol):
-    """One worker: shakes hands, says READY, beats, and counts the broker's beats."""
+    """One worker: completes the handshake, sends READY and heartbeats, and counts the broker's heartbeats."""
 
     transport: asyncio.Transport
 
@@ -71,7 +71,7 @@ class Bench:
         while self.registered < self.count and not self.lost:
             await asyncio.sleep(0.05)
         beating = asyncio.create_task(self.keep_beating())
-        await asyncio.sleep(2 * self.beat)  # every worker has beaten and been beaten to
+        await asyncio.sleep(2 * self.beat)  # every worker has sent and received heartbeats
         self.beats = 0
         cpu, start_time = used(self.pid), time.monotonic()
         await asyncio.sleep(seconds)
@@ -162,7 +162,7 @@ def main() -> int:
 
 
 def measure(data: Path, options: argparse.Namespace) -> tuple[dict[str, object], str]:
-    """The figures, and the last lines of the broker's log before everybody left."""
+    """The figures, and the last lines of the broker's log before the workers left."""
     words = ["up", "--listen", "tcp://127.0.0.1:0", "--data", str(data), "--log-json", "--mdp-beat", str(options.beat)]
     words += ["--limits-max-connections", str(options.connections + 10)]
     words += ["--journal-level", options.journal]

@@ -47,7 +47,7 @@ ALLOWED = {"requests": 1.10, "messages": 1.30}  # times the CPU with ``off``
 
 
 def measure(level: str, load: tuple[int, ...], requests: int) -> tuple[float, float]:
-    """(CPU microseconds per request, requests/s), with all that the load left to write written."""
+    """(CPU microseconds per request, requests/s), after all rows of the load have been written."""
     workers, clients, window, size = load
     port = free_port()
     with tempfile.TemporaryDirectory() as data:
@@ -124,7 +124,7 @@ class Zeros(Entropy):
 
 
 def peers(broker: Broker) -> tuple[list[Session], list[Worker], Service]:
-    """32 workers and 8 clients that say nothing: the rows are made of them."""
+    """32 workers and 8 clients that send nothing; rows are generated for them."""
     hub = Hub()
     sessions: list[Session] = []
     for i in range(40):

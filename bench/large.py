@@ -1,4 +1,4 @@
-"""Hundreds of large bodies: what each broker spends per MiB, ours beside the libzmq C loop and NATS, in one run.
+"""CPU time per MiB with hundreds of large bodies: polydomo, the libzmq C loop and NATS in one run.
 
     python -m bench.large                       200 requests with bodies of 64 MiB, 4 at a time
     python -m bench.large --size 8 --requests 50

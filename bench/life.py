@@ -67,7 +67,7 @@ RECORD_FIELDS = (
 ).split()
 JOB_FIELDS = (
     "job created key client origin schedule code wait once".split()
-)  # of an event of a job, a schedule or a key
+)  # columns of an event of a job, a schedule or a key
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Blocks:
 
 @dataclass
 class Life:
-    """What one run of one broker is to do."""
+    """The plan of one run of one broker."""
 
     name: str
     run: int

@@ -144,7 +144,7 @@ class _Making:
         self.next_worker = first + SERVED * LANES * self.most + 1
 
     def _peers(self) -> None:
-        """The run begins; clients and workers come."""
+        """The run begins; clients and workers connect."""
         rows, start = self.rows, self.start
         run, first, last = self.life.covers
         level = LEVELS.index(self.life.level)

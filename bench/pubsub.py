@@ -3,9 +3,9 @@
     python bench/pubsub.py --topics 100000 --subscribers 1000
 
 The broker is ``polydomo up`` in a process of its own; publisher and subscribers are plain sockets in one event loop of this process. First
-every topic is published once; then the subscribers come, late, each for its own share of the topics and for ``clock.``; then ``clock.``
-ticks, each tick to all of them, and the time from the publisher's write to each subscriber's read is measured: once with everybody
-reading, once while one subscriber, which wants everything, has stopped and a stream of other messages fills up what waits for it.
+every topic is published once. Then the subscribers connect, each for its own share of the topics and for ``clock.``. Then ``clock.`` is
+published at intervals, and the time from the publisher's write to each subscriber's read is measured: once while all subscribers read, and
+once while a subscriber to all topics has stopped reading and other messages fill its backlog.
 """
 
 import argparse

@@ -51,7 +51,7 @@ class Watched:
 
 
 def growth(name: str, points: list[tuple[float, float]], seconds: float) -> tuple[str, bool]:
-    """A line that tells how the later half compares with the earlier, and whether that is too much.
+    """A line that compares the second half with the first, and whether the growth is too much.
 
     >>> growth("memory", [(float(t), 100.0 + t % 3) for t in range(100)], 100.0)
     ('memory: 101.0, then 101.0 (at most 112.1 allowed)', False)

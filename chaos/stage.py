@@ -64,12 +64,12 @@ FULL = (
     "the job store is not available",
 )
 BALLAST = "ballast"
-WATCH = 0.1  # seconds between two looks at who has died
+WATCH = 0.1  # seconds between checks for processes that have died
 
 
 @dataclass
 class Load:
-    """How much is asked of the broker, and how patiently."""
+    """The load on the broker, and the timeouts of its peers."""
 
     lanes: int = 3  # calls open at a time, of each client
     rate: float = 25.0  # calls a second, of each client

@@ -1,8 +1,8 @@
-"""Clients: calls that each end in exactly one outcome, by the same rules as the library's.
+"""Simulated clients. Every call ends in exactly one outcome, by the rules of the client library.
 
-A call is asked on a connection, and ends with its final reply, with a failure the protocol could tell, with its
-timeout, or because its connection was lost or could not be had. One that is safe to repeat is asked again where the
-library would.
+A call is sent on a connection. It ends with its final reply, with a failure that the protocol can report, when its timeout passes, or
+because its connection was lost or could not be opened. A call that is safe to repeat is sent again in the cases in which the library does
+so.
 """
 
 from collections import deque
@@ -34,7 +34,7 @@ class Call:
         self.pad = pad
         self.attempt = 0
         self.key = 0  # of this attempt
-        self.line: Line | NngSocket | None = None  # where it was asked
+        self.line: Line | NngSocket | None = None  # the connection that it was sent on
         self.parts: list[bytes] = []
         self.outcome = ""
         self.timers: list[Timer] = []
@@ -58,10 +58,10 @@ class Client(Peer):
         self.concurrent = client_end(protocol).concurrent
         self.numbers = 0
         self.keys = 0
-        self.open: dict[int, Call] = {}  # asked, by key
-        self.calls: dict[Call, None] = {}  # without an outcome yet
-        self.waiting: deque[Call] = deque()  # for a connection
-        self.lines: dict[Line, Call | None] = {}  # without request ids: one call each
+        self.open: dict[int, Call] = {}  # calls that were sent, by key
+        self.calls: dict[Call, None] = {}  # calls without an outcome
+        self.waiting: deque[Call] = deque()  # calls that wait for a connection
+        self.lines: dict[Line, Call | None] = {}  # with the call on each, if the protocol has no request ids
         self.socket: NngSocket | None = None
         self.failures = 0
         self.dialing = 0
@@ -74,7 +74,7 @@ class Client(Peer):
             self.socket = NngSocket(self, client_end("memo"), self._on_event)
         self.later(self.rng.random() * self.options.pace, self._burst)
 
-    # --- what callers do
+    # --- calls
 
     def _burst(self) -> None:
         world = self.world
@@ -114,7 +114,7 @@ class Client(Peer):
         self.flush()
 
     def _ask(self, call: Call) -> None:
-        """Asks on a connection, or waits for one."""
+        """Sends the call on a connection, or waits for one."""
         if self.socket is not None:
             self._ask_on(self.socket, call)
             return
@@ -149,7 +149,7 @@ class Client(Peer):
     # --- connections
 
     def _dial(self) -> None:
-        """One connection for all calls, or, without request ids, one for each call that waits, up to the pool's size."""
+        """Opens one connection for all calls; without request ids, one for each waiting call, up to the size of the pool."""
         alive = sum(line.alive for line in self.lines)
         wanted = 1 if self.concurrent else min(POOL, alive - self.dialing + len(self.waiting))
         while self.waiting and alive < wanted and not self.closed:
@@ -191,7 +191,7 @@ class Client(Peer):
                 line.flush()
 
     def hang_up(self) -> None:
-        """The library's ``close``: open calls end as lost."""
+        """Closes the client, as the library's ``close`` does: open calls end as lost."""
         self.note("closed")
         for line in list(self.lines):
             line.close()
@@ -234,7 +234,7 @@ class Client(Peer):
     def _failed(self, call: Call, kind: str, detail: str) -> None:
         """Ends the call, or repeats it if that is safe and may help."""
         if detail == "denied":
-            self.world.breach("turned-away", f"{self.name} was denied, and has every right", call.tag)
+            self.world.breach("turned-away", f"{self.name} was denied, although it has all rights", call.tag)
         helps = kind == "lost" or detail in REPEATABLE
         if not helps or call.attempt >= call.retries or self.now + 1.0 >= call.deadline:
             self._end(call, kind, detail)
@@ -264,7 +264,7 @@ class Client(Peer):
         self._release(call)
 
     def _release(self, call: Call) -> None:
-        """The call waits for nothing any more: its connection is free, or, without request ids, spent."""
+        """Frees the connection of a call that does not wait for a reply any more. Without request ids, the connection is closed."""
         if call in self.waiting:
             self.waiting.remove(call)
         line = call.line
@@ -289,7 +289,7 @@ class Client(Peer):
                 self._ask_on(line, self.waiting.popleft())
                 line.flush()
 
-    # --- trouble
+    # --- faults
 
     def crash(self, restart_after: float) -> None:
         if not self.up:

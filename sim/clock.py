@@ -1,4 +1,4 @@
-"""Simulated time: a queue of events, and processes that run by it."""
+"""Simulated time: a queue of events, and the processes that they belong to."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush

@@ -1,4 +1,4 @@
-"""What one connection shows from outside, and the rules that hold in every protocol.
+"""One connection as seen from outside, and the rules that hold in every protocol.
 
 A dialog gets every message that the peer sent (``heard``) and that the broker sent (``said``), as frames. It knows nothing of the broker's
 internals, and reports messages that the protocol's document does not allow.
@@ -87,15 +87,15 @@ class Dialog:
             self.breach("unasked-job", f"got {address!r} without credit; it holds {list(self.jobs)}")
         self.jobs[address] = self.watcher.node.clock
 
-    def check_time(self, address: bytes, told: float) -> None:
-        """ "A worker that understands it knows how long its request may take": ``told`` seconds; 0 if the message has no time."""
+    def check_time(self, address: bytes, limit: float) -> None:
+        """Workers with the extension learn how much time their request has left: ``limit`` seconds; 0 if the message has no time."""
         for worker in self.watcher.node.broker.workers:
             request = worker.held.get(address)
             if request is not None and request.state == HELD:
                 left = request.time_left(request.dispatched)
-                if abs(left - told) > 0.002:
+                if abs(left - limit) > 0.002:
                     self.breach(
-                        "time-left", f"received a limit of {told:.3f} s for {address!r}, which has {left:.3f} s left"
+                        "time-left", f"received a limit of {limit:.3f} s for {address!r}, which has {left:.3f} s left"
                     )
 
     def check_held(self, address: bytes, what: str) -> None:

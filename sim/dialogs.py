@@ -43,8 +43,8 @@ class BridgeDialog(Dialog):
 
     def __init__(self, watcher: "Watcher", name: str) -> None:
         super().__init__(watcher, name)
-        self.theirs: dict[bytes, None] = {}  # requests that came over
-        self.ours: dict[bytes, None] = {}  # ... and that went
+        self.theirs: dict[bytes, None] = {}  # requests that the peer sent
+        self.ours: dict[bytes, None] = {}  # requests that the broker sent
         self.offers: set[bytes] = set()
         self.window = 0
 
@@ -81,7 +81,7 @@ class BridgeDialog(Dialog):
 
 
 class MdpDialog(Dialog):
-    """MDP/0.1 and MDP/0.2: a client has as many finals as requests at most; a worker one request at a time."""
+    """MDP/0.1 and MDP/0.2: a client gets at most one final reply per request; a worker holds one request at a time."""
 
     beats = True
     mark = 0  # where the header stands
@@ -301,7 +301,7 @@ class DcpDialog(Dialog):
 
 
 class EmqpDialog(Dialog):
-    """READY asks for one request; INFORM is answered with ACK, and then a HEARTBEAT; a REPLY goes to who asked for one."""
+    """READY asks for one request; INFORM is answered with ACK, then HEARTBEAT; a REPLY goes to the client that requested one."""
 
     protocol = "emqp"
     beats = True

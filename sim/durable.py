@@ -1,12 +1,12 @@
-"""Durable jobs, simulated: brokers crash and freeze, disks and databases fail, leases expire, workers and clients come and go.
+"""Simulates durable jobs with faults: brokers crash and freeze, disks and databases fail, leases expire, workers and clients disconnect.
 
 One seed is one world: one to three brokers of the real code (``Broker`` and ``Durable``) on a store whose faults are drawn from the seed.
-The store keeps only what was committed; a commit in flight when its broker crashes happened, or was torn and did not happen; its answer may
-be lost, so that the group is applied again. After some time the faults stop, and then every rule must hold:
+The store keeps only committed data. A commit in progress when its broker crashes is either complete or has no effect; its answer may be
+lost, so that the group is applied again. After some time the faults stop, and then every rule must hold:
 
-- every acknowledged job has one recorded outcome, which never changed, and its result is right;
+- every acknowledged job has one recorded outcome, which never changed, and a correct result;
 - nothing is acknowledged, and no outcome is reported, before it is in the store;
-- submissions with one key have one job;
+- submissions with the same key have one job;
 - no run of a schedule is stored twice, and none is missing.
 
     python -m sim.durable --seeds 1000 --first 1
@@ -34,7 +34,7 @@ CALM = 180.0  # seconds without faults at the end
 
 @dataclass
 class Plan:
-    """What a seed draws."""
+    """The parameters that a seed draws."""
 
     seed: int
     brokers: int = 1
@@ -151,7 +151,7 @@ class World:
     # --- clients
 
     def ask(self, service: str, frames: list[bytes], answer: Callable[[list[bytes], str, str], None]) -> None:
-        """One request to some broker; no answer at all is an answer too, after a while."""
+        """Sends one request to a broker. Without an answer, it ends after a timeout."""
         host = self.dice.choice(self.hosts)
         done: list[bool] = []
 

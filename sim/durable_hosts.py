@@ -100,7 +100,7 @@ class Host:
     def __init__(self, world: "World", name: str) -> None:
         self.world = world
         self.name = name
-        self.life = 0  # counts the starts: what belongs to an earlier one does not happen any more
+        self.life = 0  # number of starts: events of an earlier one are dropped
         self.up = False
         self.frozen_until = 0.0
         self.put_off: list[Callable[[], None]] = []
@@ -139,14 +139,14 @@ class Host:
         self.turn(register)
 
     def lose(self) -> None:
-        """A worker's connection breaks; another one comes."""
+        """A worker's connection breaks; a new worker replaces it."""
         if self.hands:
             hands = self.hands.pop(self.world.dice.randrange(len(self.hands)))
             self.turn(lambda: self.broker.session_closed(hands, CloseReason(CloseCause.CONNECTION_LOST)))
             self.world.later(1.0, self.guarded(self.hire))
 
     def crash(self) -> None:
-        """What is not in the store is gone. A commit under way happened, or it did not."""
+        """Everything that is not in the store is lost. A commit in progress is complete or has no effect."""
         if not self.up:
             return
         self.world.faults["crashes"] += 1
@@ -167,7 +167,7 @@ class Host:
                 function()
 
     def guarded(self, function: Callable[[], None]) -> Callable[[], None]:
-        """To be called later, if the same broker is still there; put off while it is frozen."""
+        """Schedules a call, unless the broker has been restarted by then; delayed while it is frozen."""
         life = self.life
 
         def run() -> None:

@@ -1,4 +1,4 @@
-"""The stores of ``sim.durable``: what all brokers of a world share, and how one broker writes to it, with faults."""
+"""The stores of ``sim.durable``: the tables that all brokers of a world share, and a store per broker, with faults."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ class Breach(Exception):
 
 
 class Database(MemoryBackend):
-    """What all brokers of a world share. It watches that an outcome, once recorded, does not change."""
+    """The tables that all brokers of a world share. Checks that a recorded outcome does not change."""
 
     def __init__(self, tables: Tables, shared: bool) -> None:
         super().__init__(tables, shared)

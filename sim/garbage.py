@@ -1,4 +1,4 @@
-"""A peer that talks nonsense: bytes at random, or a good dialog with some bytes changed."""
+"""A peer that sends random bytes, or a valid dialog with some bytes changed."""
 
 from typing import TYPE_CHECKING
 

@@ -50,7 +50,7 @@ class Greedy(Peer, Owner):
         return b"".join(command(b"SUBSCRIBE", b"greed.%d" % number) for number in range(500))
 
     def on_data(self, data: bytes) -> None:
-        """It ignores what it receives."""
+        """Ignores what it receives."""
 
     def on_lost(self, reason: str) -> None:
-        """It was disconnected, and does not reconnect."""
+        """Does not reconnect."""

@@ -1,4 +1,4 @@
-"""A client and a worker that speak HTTP as bytes, as curl or a browser would."""
+"""A client and a worker that send and parse plain HTTP, as curl or a browser would."""
 
 import json
 from collections import deque
@@ -29,7 +29,7 @@ def read_frames(value: dict[str, list[object]]) -> Frames:
 
 
 def read_message(data: bytes) -> Frames:
-    """A message that ``HttpPeerLink`` handed over."""
+    """A message from ``HttpPeerLink``."""
     return [part.encode("latin-1") for part in json.loads(data)]
 
 
@@ -95,7 +95,7 @@ class HttpClientEnd(ClientEnd):
 
     def __init__(self) -> None:
         super().__init__()
-        self.keys: deque[int] = deque()  # of the requests that have no whole response
+        self.keys: deque[int] = deque()  # requests without a complete response
         self.forgotten: set[int] = set()
         self.body = b""
         self.prefer = ""  # "wait=30" waits for a worker that has not registered yet
@@ -135,12 +135,12 @@ class HttpClientEnd(ClientEnd):
 
 
 class HttpWorkerEnd(WorkerEnd):
-    """Polls over one connection that it keeps, and is bound to it."""
+    """Polls over one persistent connection; it is lost with that connection."""
 
     protocol = "http"
     wire = "http"
     interval = 5.0
-    patience = 0.0  # the answer to a poll may take as long as no request comes: silence means nothing
+    patience = 0.0  # the answer to a poll waits for a request, so silence has no meaning
 
     def __init__(self) -> None:
         super().__init__()

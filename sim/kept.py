@@ -1,4 +1,4 @@
-"""Durable services in a simulated world: a store per broker that keeps what was committed, over all its runs."""
+"""Durable services in a simulated world: a store per broker that keeps committed data across restarts."""
 
 from datetime import UTC
 from typing import TYPE_CHECKING

@@ -1,19 +1,19 @@
-"""Shared runs under faults, in the broker's core alone: memoised services, and requests with an idempotency key. Peers are scripted, time
-is a number, one seed decides everything.
+"""Simulates shared runs with faults, in the broker's core alone: memoised services, and requests with an idempotency key. Peers are
+scripted, time is simulated, and the seed determines everything.
 
-Few distinct requests are made again and again, by clients that leave, cancel and time out, to workers that fail, send partial replies,
-leave and are slow, with a store that loses replies and refuses to write. Some clients take partial replies, some do not. Few keys are used,
-sometimes with another body. Checked at every step:
+Clients repeat a few distinct requests; they disconnect, cancel and time out. Workers fail, send partial replies, disconnect and are slow.
+The store loses replies and rejects writes. Some clients accept partial replies, some do not. There are only a few keys, which are sometimes
+used with another body. Checked at every step:
 
 | rule | what must hold |
 |---|---|
-| `invariant` | every collection of the broker agrees with every other |
+| `invariant` | all collections of the broker are consistent |
 | `one-outcome` | a request has one outcome |
-| `reply` | a reply is one that a worker gave to this service and body, and the kept one if there is one |
-| `once` | identical requests, and requests with one key, do not run at the same time; what the store has does not run |
-| `key` | a request under a key gets the reply to its own body; one with another body than the open one's is refused, no other is |
-| `unwanted` | a run under a key that no client waits for was left by a client that lost its connection, and is cancelled in time |
-| `rest` | when everything has healed, every request ends, and no shared run is left |
+| `reply` | a worker sent this reply for this service and body; if a reply is stored, it is the stored one |
+| `once` | identical requests, and requests with one key, do not run at the same time; a request with a stored reply does not run |
+| `key` | a request with a key gets the reply to its own body; it is rejected only if a request with that key and another body is open |
+| `unwanted` | a keyed run without clients continues only after a lost connection, and is cancelled in time |
+| `rest` | after the faults have stopped, every request ends, and no shared run is left |
 | `journal` | every hit, miss and joined request has its row, and the audit finds nothing |
 """
 
@@ -74,7 +74,7 @@ class Dice(Entropy):
 
 
 class Store(MemoValues):
-    """A store that may be broken for a while, and that forgets."""
+    """A store that can fail for a while, and that loses entries."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class Peer(Session):
         self.worker: Worker | None = None
         self.jobs: list[tuple[Request, Key]] = []
         self.parts: dict[Request, list[bytes]] = {}  # partial replies, by request
-        self.expects_conflict = False  # the request that it makes has a key that is in use with another body
+        self.expects_conflict = False  # its request has a key that is in use with another body
         world.broker.session_opened(self)
 
     def send_partial(self, request: Request, body: Body) -> None:
@@ -139,7 +139,7 @@ class World:
         self.broker.memoiser = self.memo
         self.asked: list[Request] = []  # by clients
         self.outcomes: Counter[Request] = Counter()
-        self.given: dict[Key, set[bytes]] = {}  # replies that workers gave
+        self.given: dict[Key, set[bytes]] = {}  # replies that workers sent
         self.kept: dict[Key, bytes] = {}  # replies that the store must have
         self.begun: dict[bytes, list[bytes]] = {}  # partial replies of attempts that go on, by token
         self.count = 0
@@ -245,7 +245,7 @@ class World:
         return b""
 
     def cancel(self) -> None:
-        """A client gives up a request; nothing is sent to it."""
+        """A client cancels a request; it gets no reply."""
         mine = [request for request in self.asked if request.state != DONE and not request.session.disconnected]
         if mine:
             request = self.rng.choice(mine)

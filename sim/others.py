@@ -1,8 +1,8 @@
-"""Peers that carry no requests: services and clients of the catalog (DBP), publishers and subscribers.
+"""Simulated peers without requests: services and clients of the catalog (DBP), publishers and subscribers.
 
-A service registers, beats by datagram, which may be lost, repeated or late, and falls back to its connection. It must
-be known while it beats, and forgotten when it does not. A subscriber gets what it asked for and no more, in the order
-in which it was published.
+A service registers and sends heartbeats as datagrams, which may be lost, duplicated or delayed; it falls back to its connection. It must
+be listed while it sends heartbeats, and expire when it stops. A subscriber must get the messages of its topic, no others, and in the order
+in which they were published.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ Message = list[bytes]
 
 
 class Keeper(Peer):
-    """A peer that keeps one connection, and makes it again whenever it is lost."""
+    """A peer with one connection, which it opens again whenever it is lost."""
 
     def __init__(self, world: "World", name: str, node: "BrokerNode") -> None:
         super().__init__(world, name, node)
@@ -30,23 +30,23 @@ class Keeper(Peer):
 
     @property
     def pace(self) -> float:
-        """Seconds between two things that it does: many while there is trouble, few while the world comes to rest."""
+        """Seconds between two messages: short while faults are injected, long while the simulation settles."""
         return self.options.pace if self.world.troubled else 5.0
 
     def make_end(self) -> Any:
         raise NotImplementedError
 
     def opened(self) -> None:
-        """The connection is there."""
+        """Called when the connection is open."""
 
     def heard(self, event: Any) -> None:
         raise NotImplementedError
 
     def dropped(self) -> None:
-        """The connection is gone."""
+        """Called when the connection is lost."""
 
     def goodbye(self) -> None:
-        """Called before the end: sends a last message."""
+        """Called before the peer disconnects: sends a last message."""
 
     def _dial(self) -> None:
         if self.closed:
@@ -106,7 +106,7 @@ class Keeper(Peer):
 
 
 class DbpSpeaker:
-    """``DbpEnd`` with a clock."""
+    """A ``DbpEnd`` that gets the simulated time."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -121,7 +121,7 @@ class DbpSpeaker:
 
 
 class CatalogService(Keeper):
-    """Registers under its own name and beats by datagram."""
+    """Registers under its own name and sends heartbeats as datagrams."""
 
     approved = False
     speaker: DbpSpeaker
@@ -166,7 +166,7 @@ class CatalogService(Keeper):
             line.close()
             self.lost(line, "disconnected")
         elif not isinstance(event, Acknowledged | Disconnected):
-            self.world.breach("catalog", f"{self.name}, which asked for nothing, heard {event}")
+            self.world.breach("catalog", f"{self.name} received {event} without having asked")
 
     def dropped(self) -> None:
         self.approved = False
@@ -176,7 +176,7 @@ class CatalogService(Keeper):
 
 
 class CatalogClient(Keeper):
-    """Asks for services, one question at a time; every question has one answer."""
+    """Looks up services, one query at a time; every query must get one answer."""
 
     speaker: DbpSpeaker
     asked: list[str] | None = None
@@ -202,12 +202,12 @@ class CatalogClient(Keeper):
 
     def heard(self, event: Any) -> None:
         if not isinstance(event, Info) or self.asked is None:
-            self.world.breach("catalog", f"{self.name} asked {self.asked} and heard {event}")
+            self.world.breach("catalog", f"{self.name} asked for {self.asked} and received {event}")
             return
         if self.asked:
             strange = set(event.services) - set(self.asked)
             if strange or ("nobody" in self.asked) > ("nobody" in event.error):
-                self.world.breach("catalog", f"{self.name} asked {self.asked} and received {event}")
+                self.world.breach("catalog", f"{self.name} asked for {self.asked} and received {event}")
         self.asked = None
         self.last = event
 
@@ -227,7 +227,7 @@ class Topics:
 
 
 class Publisher(Keeper):
-    """Publishes numbers that count up, under a topic of its own."""
+    """Publishes increasing numbers under its own topic."""
 
     number = 0
 
@@ -246,11 +246,11 @@ class Publisher(Keeper):
             self.later(self.pace, lambda: self._publish(line))
 
     def heard(self, event: Message) -> None:
-        """The broker's subscription."""
+        """Ignores the broker's subscriptions."""
 
 
 class Subscriber(Keeper):
-    """Wants one publisher's topic."""
+    """Subscribes to the topic of one publisher."""
 
     def __init__(self, world: "World", name: str, node: "BrokerNode", publisher: Publisher) -> None:
         self.publisher = publisher
@@ -268,9 +268,9 @@ class Subscriber(Keeper):
     def heard(self, event: Message) -> None:
         topic = b"topic." + self.publisher.name.encode()
         if len(event) != 2 or event[0] != topic:
-            self.world.breach("topic", f"{self.name} wants {topic!r} and was sent {event!r}")
+            self.world.breach("topic", f"{self.name} subscribed to {topic!r} and received {event!r}")
             return
         number = int(event[1])
         if number <= self.last:
-            self.world.breach("topic", f"{self.name} was sent {number} of {topic!r} after {self.last}")
+            self.world.breach("topic", f"{self.name} received {number} of {topic!r} after {self.last}")
         self.last = number

@@ -1,7 +1,7 @@
-"""A peer's side of a connection: a real end of ``protocols`` behind a real dialing link, and a simulated connection under it.
+"""A peer's side of a connection: the real client or worker end of a protocol and a real link, on a simulated connection.
 
-``Line`` does what ``client.connection`` does with a socket. ``NngSocket`` does what NNG does: it outlives its
-connections, and repeats a request that has no answer, after a while and on every new connection, under the same id.
+``Line`` corresponds to ``client.connection``, which uses a socket. ``NngSocket`` behaves like a socket of NNG: it reconnects, and it
+repeats a request without an answer after a while and on every new connection, with the same id.
 """
 
 import typing
@@ -43,7 +43,7 @@ class End(typing.Protocol):
 
 
 class Peer(clock.Process):
-    """A client's or a worker's process."""
+    """The process of a client or a worker."""
 
     def __init__(self, world: "World", name: str, node: "BrokerNode") -> None:
         super().__init__(world.scheduler, name)
@@ -57,7 +57,7 @@ class Peer(clock.Process):
         self.world.record.add(self.now, self.name, what, tag, *more)
 
     def mechanism(self, socket_type: bytes) -> Mechanism | None:
-        """CURVE, for the part of the peers that the options say; None is NULL."""
+        """CURVE, for the fraction of peers that the options name; None stands for NULL."""
         keys = self.world.keys
         if keys is None or Random(f"curve {self.options.seed} {self.name}").random() >= self.options.curve:
             return None
@@ -75,16 +75,16 @@ class Peer(clock.Process):
         raise NotImplementedError
 
     def restart(self) -> None:
-        """After a crash; does nothing if it is up."""
+        """Starts the process again after a crash. Does nothing if it is running."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Leaves and does not come back."""
+        """Disconnects for good."""
         raise NotImplementedError
 
 
 class Line(Owner, Handler):
-    """One connection, from dialing to its end."""
+    """One connection of a peer, from the attempt to connect until it is closed."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Line(Owner, Handler):
         self.on_event = on_event
         self.lost_to = on_lost
         self.heard = peer.now
-        self.alive = True  # from dialing on, until it is closed or lost
+        self.alive = True  # from the attempt to connect until it is closed or lost
         self.opened = False
         self.endpoint: Endpoint | None = None
         self._hub = Hub()
@@ -137,7 +137,7 @@ class Line(Owner, Handler):
             self.lost_to("no answer in time")
 
     def flush(self) -> None:
-        """What the end has to say, in the wire's own form, and what the link has to say besides."""
+        """Writes the messages of the end, and the link's own output."""
         self.hand_over()
         link = self._link
         self._hub.dirty.clear()
@@ -172,7 +172,7 @@ class Line(Owner, Handler):
             link.send(frames.join(message))
 
     def close(self, abort: bool = False) -> None:
-        """Closes from this side; ``on_lost`` is not called."""
+        """Closes the connection from this side; ``on_lost`` is not called."""
         if self.alive:
             self.alive = False
             self._timer.cancel()
@@ -229,13 +229,13 @@ class Line(Owner, Handler):
 
 
 class NngSocket:
-    """A memo01 end over as many connections as it takes, one after the other."""
+    """A memo01 end that reconnects as often as necessary."""
 
     def __init__(self, peer: Peer, end: End, on_event: Callable[[Any], None]) -> None:
         self.peer = peer
         self.end = end
         self.on_event = on_event
-        self.pending: dict[bytes, bytes] = {}  # request id -> body, of what has no answer
+        self.pending: dict[bytes, bytes] = {}  # request id -> body, of requests without an answer
         self.line: Line | None = None
         self.closed = False
         self.failures = 0
@@ -291,14 +291,14 @@ class NngSocket:
 
 
 class NngLine(Line):
-    """One connection of a socket that has many."""
+    """One of the connections of an ``NngSocket``."""
 
     def __init__(self, socket: NngSocket) -> None:
         self.socket = socket
         super().__init__(socket.peer, socket.end, socket.opened, socket.on_event, socket.lost)
 
     def hand_over(self) -> None:
-        """The socket does it: it keeps what it hands over."""
+        """Does nothing: the socket sends its messages itself, and keeps them for repetition."""
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
         rid = data[start : start + 4]

@@ -1,7 +1,7 @@
 """Encrypted peers, peers that must be rejected, and rights that are granted and revoked.
 
-Three rules: who has not proved to be a principal is never let in; who has not the right is never heard; who has both is never turned
-away. All keys and nonces come from the seed.
+Three rules: a peer without valid credentials is never admitted; an operation without the right is never executed; a peer with valid
+credentials and the right is never rejected. All keys and nonces come from the seed.
 """
 
 from random import Random
@@ -42,7 +42,7 @@ class Keys:
 
 
 class Guard:
-    """Access control of one run of one broker. The guest's right to call comes and goes; it never has the right to offer."""
+    """Access control of one run of one broker. The guest's right to call is granted and revoked; it never has the right to offer."""
 
     def __init__(self, node: "BrokerNode", keys: Keys) -> None:
         self.node = node

@@ -15,7 +15,9 @@ from sim.dialog import Dialog
 if TYPE_CHECKING:
     from sim.brokers import BrokerNode
 
-MANY_SUBSCRIPTIONS = 300  # each such number of subscriptions makes checks of all invariants rarer: they take longer
+MANY_SUBSCRIPTIONS = (
+    300  # checks of all invariants take longer with more subscriptions, and are made less often, in steps of this many
+)
 EVERY = 8  # steps between two checks of limits and invariants; cheap rules are checked at every step
 LATE = 0.05  # seconds that a deadline may be late, besides the tolerance of the broker's timers
 

@@ -1,4 +1,5 @@
-"""Workers: they register, beat, work, answer, and come back whenever they are lost, by the same rules as the library's."""
+"""Simulated workers. They register, send heartbeats, serve requests, and register again whenever they are lost, by the rules of the worker
+library."""
 
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -26,7 +27,7 @@ class GuidePhpWorkerEnd(Mdp1WorkerEnd):
 
 
 class Execution:
-    """One job while it is worked on."""
+    """A job that is running."""
 
     def __init__(self, number: int, job: Job, tag: str, partials: int) -> None:
         self.number = number
@@ -46,8 +47,8 @@ class Worker(Peer):
         self.protocol = protocol
         self.services = services
         self.nng = protocol == "memo" and world.options.nng
-        self.quiet = self.rng.random() < world.options.quiet  # does not beat while it works
-        # by its name, not by chance: a draw would change what all the seeds before it stand for
+        self.quiet = self.rng.random() < world.options.quiet  # sends no heartbeats while busy
+        # Chosen by name: another random number would change the runs of all existing seeds.
         self.guide_php = protocol == "mdp1" and crc32(name.encode()) % 3 == 0
         self.slots = world.options.slots if protocol in SEVERAL else 1
         self.prefetch = 0
@@ -60,7 +61,7 @@ class Worker(Peer):
         self.closed = False
         self._dial()
 
-    # --- being registered
+    # --- registration
 
     def _make_end(self) -> WorkerEnd:
         end = GuidePhpWorkerEnd() if self.guide_php else worker_end(self.protocol)
@@ -125,7 +126,7 @@ class Worker(Peer):
         self.running = {}
         self.unstarted = []
 
-    # --- working
+    # --- jobs
 
     def _on_event(self, line: Line | NngSocket, event: Event) -> None:
         if line is not self.line:
@@ -143,7 +144,7 @@ class Worker(Peer):
             self._lost(line, "dismissed")
 
     def _unwanted(self, line: Line | NngSocket, event: Cancelled | Revoked) -> None:
-        """Another worker could start the job, or nobody waits for it any more."""
+        """The broker asks for an unstarted job, or the job was cancelled."""
         end = line.end
         assert isinstance(end, WorkerEnd)
         job = event.job
@@ -217,7 +218,7 @@ class Worker(Peer):
         if trouble and rng.random() < options.failing:
             self.note("fail", execution.tag, execution.number)
             self.world.count("job failed")
-            if end.fail(job, "broken", "as asked"):
+            if end.fail(job, "broken", "simulated failure"):
                 line.close()
                 self._lost(line, "a job failed")
             else:
@@ -249,10 +250,10 @@ class Worker(Peer):
             self.world.count("worker left")
             self.step_out()
 
-    # --- trouble
+    # --- faults
 
     def step_out(self) -> None:
-        """Leaves politely, and comes back."""
+        """Disconnects as its protocol requires, and registers again later."""
         line = self.line
         if line is not None:
             end = line.end
@@ -278,7 +279,7 @@ class Worker(Peer):
             self._dial()
 
     def hurry(self) -> None:
-        """Everything at hand is finished now."""
+        """Finishes all running jobs now."""
         line = self.line
         if line is not None:
             for execution in list(self.running):

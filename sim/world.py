@@ -28,7 +28,7 @@ SETTLE = 6.0  # simulated seconds after that, plus some heartbeats, within which
 PROBE = 20.0  # seconds within which a call in a healthy world is answered
 LEAVE = 20.0  # seconds after which nothing is left of a world whose peers have disconnected
 LEAVE_JOBS = 150.0  # the same with durable jobs, whose attempts go on without clients
-MOST_EVENTS = 400_000  # a world that is not empty by then never will be
+MOST_EVENTS = 400_000  # a simulation with more events than this does not end
 
 
 class World:
@@ -151,7 +151,7 @@ class World:
 
     def _health(self) -> None:
         for client in self.clients:
-            client.hang_up()  # requests that were given up may be queued before its new ones, so it reconnects
+            client.hang_up()  # abandoned requests may be queued before its new ones, so it reconnects
         self._until(self.scheduler.now + 1.0)
         for client in self.clients:
             for service in self.services:
@@ -170,10 +170,10 @@ class World:
             ):
                 self.breach("liveness", f"{keeper.name} gets no answer in a healthy world")
             elif isinstance(keeper, Subscriber) and keeper.last <= before[keeper.publisher]:
-                self.breach("liveness", f"{keeper.name} has heard nothing new in a healthy world")
+                self.breach("liveness", f"{keeper.name} has received nothing new in a healthy world")
         for call in self.probes:
             if self.options.durable and call.service == self.services[0]:
-                continue  # jobs of clients that have given up run first
+                continue  # jobs of clients that stopped waiting run first
             if call.outcome != "reply":
                 text = f"{call.tag} to {call.service!r} in a healthy world ended as {call.outcome or 'nothing'}"
                 self.breach("liveness", text, call.tag)
@@ -211,7 +211,7 @@ class World:
             if enough is not None and scheduler.done % 16 == 0 and enough():
                 break
             if scheduler.done > MOST_EVENTS:
-                self.breach("rest", f"no rest after {MOST_EVENTS} events")
+                self.breach("rest", f"the world is not empty after {MOST_EVENTS} events")
         return not self.breaches
 
     # --- faults

@@ -126,7 +126,7 @@ class Stand:
         return Outcome(**told, memory=self.peak(), notes=self.notes)
 
     def memory(self, name: str = "VmRSS") -> int:
-        """In bytes; ``VmHWM`` is the most it ever was. 0 if it is not there."""
+        """In bytes; ``VmHWM`` is the maximum so far. 0 if the process is not running."""
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
                 if line.startswith(name + ":"):
@@ -195,7 +195,7 @@ class Attack:
     """``prepare`` runs before the attack; ``strike`` returns connections that stay open until the end."""
 
     name: str
-    what: str  # for people
+    what: str  # shown in the table
     strike: Callable[[Stand], list[Foe]]
     prepare: Callable[[Stand], list[Foe]] | None = None
     connections: int = 1
