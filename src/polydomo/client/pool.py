@@ -114,7 +114,8 @@ class Pool:
             pooled.connection.close("the client was closed", abort=True)
 
     async def dial(self, started: float, deadline: float) -> PooledConnection:
-        """Connects, retrying until it succeeds, the deadline has passed, or so much time since ``started`` as ``_retry_until`` allows."""
+        """Connects, retrying until it succeeds or it is too late: at the deadline, or ``connect_timeout`` or ``refused_timeout`` after
+        ``started``."""
         loop = asyncio.get_running_loop()
         limit = min(deadline, started + self.connect_timeout)
         with SuspensionMeter() as suspended:
