@@ -89,15 +89,15 @@ class Show:
     def summary(self) -> bool:
         """Prints the table of checks; returns True if all hold."""
         self.line()
-        self.line("What happened", "bold cyan")
-        self.line("-------------", "cyan")
+        self.line("Summary", "bold cyan")
+        self.line("-------", "cyan")
         rows = [[self.tick if p.kept else self.cross, str(p.step), p.text, p.seen or "-"] for p in self.promises]
-        self.table(["", "step", "promise", "seen"], rows)
+        self.table(["", "step", "check", "result"], rows)
         broken = [p for p in self.promises if not p.kept]
         self.line()
         seconds = f"{time.monotonic() - self.began:.0f} s"
         if broken:
-            self.line(f"{len(broken)} of {len(self.promises)} promises were not kept ({seconds}).", "bold red")
+            self.line(f"{len(broken)} of {len(self.promises)} checks failed ({seconds}).", "bold red")
         else:
-            self.line(f"All {len(self.promises)} promises were kept ({seconds}).", "bold green")
+            self.line(f"All {len(self.promises)} checks passed ({seconds}).", "bold green")
         return not broken

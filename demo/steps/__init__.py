@@ -1,5 +1,5 @@
-"""The steps of the demo, in order. Each is a module with a TITLE and ``run(stage)``: it says in plain words what it is about to do,
-does it, and checks what was promised with ``stage.show.check``. A further step is a further module in this list."""
+"""The steps of the demo, in order. Each is a module with a TITLE and ``run(stage)``, which explains what it does, does it, and checks
+the result with ``stage.show.check``. To add a step, add a module to this list."""
 
 from collections.abc import Callable
 

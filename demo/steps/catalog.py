@@ -6,14 +6,14 @@ import json
 from demo.peers.clients import CatalogPeer
 from demo.stage import Stage
 
-TITLE = "The catalog knows them all"
+TITLE = "The catalog of services"
 
 
 def run(stage: Stage) -> None:
     show = stage.show
     show.say(
-        """DBP carries no requests: services register in a catalog, and clients ask where they are. A camera registers
-        itself; two workers of other protocols are there, too; and a DBP client sees them all."""
+        """DBP carries no requests. Services register in a catalog, and clients look up their addresses. A camera registers itself, two
+        workers of other protocols are connected, and a DBP client sees all three."""
     )
     with contextlib.ExitStack() as stack:
         stack.enter_context(stage.worker("mdp1", "render", "render", "Ada"))
@@ -34,7 +34,7 @@ def run(stage: Stage) -> None:
                     str(known.get("function", f"workers: {known.get('workers', 0)}")),
                 ]
             )
-        show.table(["service", "protocol", "what it tells"], rows)
+        show.table(["service", "protocol", "description"], rows)
         found = {"camera", "render", "greet"} <= services.keys()
         show.check(
             "the catalog lists services of every protocol", answer == b"o_O" and found, f"{len(services)} services"

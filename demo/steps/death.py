@@ -1,4 +1,4 @@
-"""A worker is killed in the middle of its job."""
+"""A worker is killed while it serves a request."""
 
 import signal
 import time
@@ -7,16 +7,15 @@ from demo.peers.clients import MdpClient
 from demo.peers.dialects import MAJORTOMO
 from demo.stage import Stage
 
-TITLE = "A worker is killed in the middle of its job"
+TITLE = "A worker is killed while it serves a request"
 
 
 def run(stage: Stage) -> None:
     show = stage.show
     show.say(
-        """Ada (MDP/0.1) and Ben (MDX) both offer `render`. A client asks; Ada, who has been free for longer, gets the
-        job. In the middle of it she is killed with SIGKILL: no goodbye, no reply. The broker sees her connection
-        close, puts the request back at the head of the queue, and Ben does it. The client has no part in this: it
-        gets its one reply."""
+        """Ada (MDP/0.1) and Ben (MDX) both offer `render`. A client calls it, and Ada gets the request, because she
+        has been idle longest. She is killed with SIGKILL while she works on it. The broker sees that the connection is
+        closed, puts the request back at the head of the queue and dispatches it to Ben. The client does nothing and gets one reply."""
     )
     with (
         stage.worker("mdp1", "render", "render", "Ada", hold=3) as ada,
@@ -45,5 +44,5 @@ def run(stage: Stage) -> None:
         show.check(
             "the client gets one reply, not two",
             client.receive() == (True, "200"),
-            "next on its line: another call's answer",
+            "the next message is the reply to its next call",
         )

@@ -5,7 +5,7 @@ import concurrent.futures
 import polydomo
 from demo.stage import PATIENCE, Stage
 
-TITLE = "A flood does not starve its neighbours"
+TITLE = "A flood of requests does not starve other clients"
 
 FLOOD = 500
 
@@ -13,8 +13,8 @@ FLOOD = 500
 def run(stage: Stage) -> None:
     show = stage.show
     show.say(
-        f"""One worker, two clients. The first sends {FLOOD} requests at once, and only then comes the second, with one.
-        Clients of a service are served in turn, so the second does not wait for the flood to drain."""
+        f"""One worker, two clients. The first client sends {FLOOD} requests at once; then the second sends one. Clients of a service
+        are served round robin, so the second one does not wait for all requests of the first."""
     )
     with (
         stage.worker("memo", "queue", "render", "Hal", hold=1) as hal,
@@ -35,9 +35,9 @@ def run(stage: Stage) -> None:
         concurrent.futures.wait(calls[-1:], timeout=PATIENCE)
         place = order.index("single") + 1
         show.check(
-            "clients of a service are served in turn",
+            "clients of a service are served round robin",
             place <= 3,
-            f"the catch_up was answered as number {place} of {FLOOD + 1}",
+            f"the second client's request was number {place} of {FLOOD + 1}",
         )
         flood.close()
 

@@ -6,7 +6,7 @@ from demo.peers.clients import Client, LibraryClient, MdpClient, NngClient
 from demo.peers.dialects import LIBMDP, MAJORTOMO, MDP1, RFC18, RFC18_REQ, ZMQ_MDP2
 from demo.stage import Stage
 
-TITLE = "Everybody calls everybody"
+TITLE = "Every client calls every worker"
 
 # What speaks it, and the heading of its column.
 WORKERS = [
@@ -41,9 +41,9 @@ def clients(url: str) -> list[Client]:
 def run(stage: Stage) -> None:
     show = stage.show
     show.say(
-        f"""{len(WORKERS)} workers start, each a process of its own and each speaking something else: six protocols, one
-        of them in the four forms that published libraries have given it. Then clients of all of them call all of
-        them. The MDP ones are plain pyzmq programs and one is plain NNG: they have never heard of polydomo."""
+        f"""{len(WORKERS)} workers start, each in its own process and each with a different protocol or dialect: six protocols, one of
+        them (MDP/0.2) in the four dialects of published libraries. Then a client of each protocol calls every worker. The MDP
+        peers are plain pyzmq programs, and one client is a plain NNG program: they do not use polydomo's library."""
     )
     with contextlib.ExitStack() as stack:
         for protocol, _ in WORKERS:

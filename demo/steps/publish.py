@@ -1,18 +1,18 @@
-"""Publishing, and the last value for who comes later."""
+"""Publishing, and last values for late subscribers."""
 
 import zmq
 
 from demo.peers.clients import PATIENCE
 from demo.stage import Stage
 
-TITLE = "A catch_up learns the last value"
+TITLE = "Publish and subscribe"
 
 
 def run(stage: Stage) -> None:
     show = stage.show
     show.say(
-        """The same port takes what is published and gives it to whoever subscribes. A thermometer publishes over eMQP; only then
-        does a plain SUB socket subscribe. It is given the last value of each topic first, then what is published from then on."""
+        """The same port serves publishers and subscribers. A thermometer publishes over eMQP; after that, a plain SUB socket subscribes.
+        It first gets the last value of each topic, then new messages."""
     )
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
     thermometer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
@@ -28,14 +28,12 @@ def run(stage: Stage) -> None:
         late.connect(stage.url)
         late.setsockopt(zmq.SUBSCRIBE, b"lab.")
         first = receive(late)
-        show.event(f"catch_up: {b' '.join(first).decode()}")
-        show.check(
-            "a late subscriber is given the last value", first == [b"lab.temperature", b"20.4"], first[-1].decode()
-        )
+        show.event(f"subscriber: {b' '.join(first).decode()}")
+        show.check("a late subscriber gets the last value", first == [b"lab.temperature", b"20.4"], first[-1].decode())
         publish(thermometer, b"20.9")
         second = receive(late)
-        show.event(f"catch_up: {b' '.join(second).decode()}")
-        show.check("... and then everything new", second == [b"lab.temperature", b"20.9"], second[-1].decode())
+        show.event(f"subscriber: {b' '.join(second).decode()}")
+        show.check("then it gets new messages", second == [b"lab.temperature", b"20.9"], second[-1].decode())
     finally:
         thermometer.close()
         late.close()

@@ -1,13 +1,13 @@
-"""The pipeline over all that has just happened."""
+"""Tables, audit and report of the demo."""
 
 import tempfile
 from pathlib import Path
 
 from demo.stage import Stage, polydomo_run
 
-TITLE = "The whole of it, audited and drawn"
+TITLE = "Audit and report"
 
-PATIENCE = 900.0  # seconds: Spark starts a Java machine, on a computer that may be busy
+PATIENCE = 900.0  # seconds; the machine may be busy
 PLACE = Path(tempfile.gettempdir()) / "polydomo-demo-report.html"
 
 
@@ -18,8 +18,8 @@ def run(stage: Stage) -> None:
         show.say(f"The pipeline is not shown: {missing}")
         return
     show.say(
-        """The broker is gone; its journal has every message of this demo. The pipeline, on Spark, makes tables of it, holds each row
-        to the rules that the broker promises to keep, and the report draws it all on one page that needs no network."""
+        """The broker has stopped; its journal has every message of this demo. The pipeline turns the journal into tables and checks every
+        row against the broker's guarantees. The report is one HTML page that needs no network."""
     )
     tables = stage.data / "tables"
     status, said = polydomo(
@@ -34,7 +34,7 @@ def run(stage: Stage) -> None:
         "--strict",
     )
     verdict = said.splitlines()[-1] if said else ""
-    show.check("the journal keeps every rule", status == 0, verdict.removeprefix("Audit: "))
+    show.check("the audit finds no violation", status == 0, verdict.removeprefix("Audit: "))
     status, said = polydomo(
         stage,
         "report",
@@ -51,7 +51,7 @@ def run(stage: Stage) -> None:
 
 
 def lacks() -> str:
-    """What is missing for Spark, in a line; empty if nothing is."""
+    """What the pipeline needs and is missing, as one line; empty if nothing is."""
     from polydomo.errors import PolydomoError
     from polydomo.pipeline import java, session
 
@@ -67,6 +67,6 @@ def polydomo(stage: Stage, *words: str) -> tuple[int, str]:
     """Runs a command that needs no broker, and shows it as it would be typed; its status and what it printed."""
     run = polydomo_run(*words, patience=PATIENCE)
     typed = " ".join(f'"{word}"' if " " in word else word for word in words)
-    told = run.stdout if not run.returncode else run.stdout + run.stderr
-    stage.show.output(f"polydomo {typed}", told)
+    printed = run.stdout if not run.returncode else run.stdout + run.stderr
+    stage.show.output(f"polydomo {typed}", printed)
     return run.returncode, run.stdout.strip()

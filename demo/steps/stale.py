@@ -1,4 +1,4 @@
-"""A worker that was given up comes back with a reply."""
+"""A worker that was declared lost sends its reply too late."""
 
 import signal
 
@@ -6,18 +6,18 @@ from demo.peers.clients import MdpClient
 from demo.peers.dialects import MDP1
 from demo.stage import Stage
 
-CROSSED = 0.3  # seconds after a request in which a beat may have crossed it, and then some
+CROSSED = 0.3  # seconds after a dispatch in which a heartbeat may have been sent before the request arrived
 
-TITLE = "A worker freezes, is given up, and replies too late"
+TITLE = "A worker freezes and replies too late"
 
 
 def run(stage: Stage) -> None:
     show = stage.show
     show.say(
-        """Cleo (MDP/0.2) gets the next job and freezes (SIGSTOP): her connection stays open, but her heartbeats stop.
-        After three missed beats the broker gives her request to Dora. Then Cleo thaws and sends her reply, for a
-        request that is no longer hers. Each attempt has a token of its own, and only the worker that holds it may
-        answer: the late reply reaches nobody."""
+        """Cleo (MDP/0.2) gets the next request and is stopped (SIGSTOP): her connection stays open, but her heartbeats stop.
+        After three missed heartbeats the broker dispatches the request to Dora. Then Cleo continues and sends her reply.
+        Each attempt has its own token, and only the worker that holds the current one can reply, so the broker drops the late
+        reply."""
     )
     with (
         stage.worker("rfc18", "render", "render", "Cleo", hold=3) as cleo,
@@ -27,7 +27,7 @@ def run(stage: Stage) -> None:
         since = len(stage.broker.log)
         client.send("render", "scene 8")
         show.event(f"Cleo is {cleo.line()}")
-        # A worker is judged by its beats only once it has surely beaten while busy: many published ones do not.
+        # The broker judges a busy worker by its heartbeats only after it has sent one while busy: many published workers do not.
         job = stage.wait_until("requests", lambda rows: bool(rows) and rows[0]["state_us"] > CROSSED * 1e6)[0]
         worker = job["worker"]
         stage.wait_until(
@@ -40,17 +40,19 @@ def run(stage: Stage) -> None:
         show.event(f"broker: worker {worker} lost, {lost['why']}")
         reply = client.receive()
         show.event(f"client: {reply[1]!r}")
-        show.check("a frozen worker's request goes to another", reply == (True, "scene 8, rendered by Dora"), reply[1])
+        show.check(
+            "a frozen worker's request goes to another worker", reply == (True, "scene 8, rendered by Dora"), reply[1]
+        )
         cleo.go()
         cleo.signal(signal.SIGCONT)
-        show.event("SIGCONT: Cleo thaws and finishes")
+        show.event("SIGCONT: Cleo continues and replies")
         stale = stage.broker.logged("stale reply dropped", since, worker=worker)
         show.event(
             f"broker: stale reply of {stale['worker']} dropped, {stale['bytes']} bytes for attempt {stale['attempt']}"
         )
         client.send("mmi.service", "render")
         show.check(
-            "the late reply reaches nobody",
+            "the late reply is dropped",
             client.receive() == (True, "200"),
-            "next on the client's line: another call's answer",
+            "the client's next message is the reply to its next call",
         )

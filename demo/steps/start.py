@@ -8,9 +8,9 @@ TITLE = "One command, one port"
 def run(stage: Stage) -> None:
     show = stage.show
     show.say(
-        """A broker is one command. Clients ask it for services by name, workers offer services by name, and all of
-        them, whatever they speak, connect to the same port: the first bytes tell the broker who is there. (Port 0
-        lets the system choose; heartbeats are quick here so that you need not wait.)"""
+        """One command starts a broker. Clients call services by name and workers offer services by name. All of them connect to
+        the same port, whatever protocol they use: the broker detects it from the first bytes. (With port 0 the system
+        chooses a free port. Short heartbeat intervals keep this demo short.)"""
     )
     show.output(f"polydomo up --listen tcp://127.0.0.1:0 {' '.join(SETTINGS)}", "")
     stage.start_broker()

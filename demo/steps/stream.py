@@ -7,14 +7,14 @@ from demo.peers.clients import MdpClient
 from demo.peers.dialects import MDP1
 from demo.stage import PATIENCE, Stage
 
-TITLE = "Replies that come in parts"
+TITLE = "Partial replies"
 
 
 def run(stage: Stage) -> None:
     show = stage.show
     show.say(
-        """A worker may send partial replies before the final one. A client whose protocol has them gets each as it
-        comes; a client whose protocol does not (MDP/0.1 here) gets them all with the final reply."""
+        """A worker can send partial replies before the final one. A client of a protocol with partial replies gets each as it
+        arrives. A client of another protocol (here MDP/0.1) gets them joined with the final reply."""
     )
     with stage.worker("rfc18", "map", "tiles", "Eve"), polydomo.Client(stage.url, timeout=PATIENCE) as client:
         times = []
@@ -28,10 +28,10 @@ def run(stage: Stage) -> None:
         show.check(
             "partial replies arrive as they are sent",
             complete and ahead > 0.25,
-            f"the first came {ahead:.1f} s before the last",
+            f"the first arrived {ahead:.1f} s before the last",
         )
         with MdpClient(stage.url, MDP1) as old:
             reply = old.call("map", "Rome")
         show.event(f"MDP/0.1 client: one reply of {len(reply)} characters")
         joined = "".join([*(f"tile {n} of Rome" for n in range(1, 5)), "map of Rome complete"])
-        show.check("... or all together, where the protocol has no parts", reply == joined)
+        show.check("a protocol without partial replies gets them joined", reply == joined)
