@@ -140,7 +140,7 @@ def _no_password() -> str:
 def reason(error: Exception) -> str:
     """OpenSSL's message, without codes and file names."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"certificate not accepted: {error.verify_message}"
+        return f"certificate not accepted: {error.verify_message}; name the authority that signed it with --ca (ca=)"
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.replace("_", " ").lower()
     return getattr(error, "strerror", None) or str(error)

@@ -31,7 +31,7 @@ def test_arguments_by_name(broker: Broker) -> None:
         result = run("call", "add", "a=2", "b=3", "--to", broker.url)
         assert (result.returncode, result.stdout) == (0, b"5\n")
         result = run("call", "add", "a=two", "--to", broker.url)
-        assert (result.returncode, complaint(result)) == (2, "a: 'two' is not integer; write it as JSON")
+        assert (result.returncode, complaint(result)) == (2, "a: must be integer, written as JSON, not 'two'")
         result = run("call", "add", "c=2", "--to", broker.url)
         assert result.returncode == 2 and "the arguments are a, b" in complaint(result)
 

@@ -398,8 +398,12 @@ def test_a_paused_service_queues_requests_until_it_resumes(broker: Broker, clien
         job = client.submit_job("upper", "job")
         broker.wait_until(lambda server: len(server.broker.control.paused[b"upper"]) == 1)
         assert served.calls == []
+        (listed,) = client.call("polydomo.services").json()
+        assert (listed["state"], listed["queued"]) == ("paused", 1)
         row = run(jobs.order("resume", {"service": "upper"}, PATIENCE))
-        assert not row["paused"]
+        assert not row["paused"] and row["known"]
+        (listed,) = client.call("polydomo.services").json()
+        assert listed["state"] in ("ready", "busy")
         assert plain.result(PATIENCE).text == "PLAIN"
         assert client.result(job, wait=PATIENCE).text == "JOB"
 

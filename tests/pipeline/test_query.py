@@ -41,8 +41,8 @@ def command(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 def test_values_are_converted_to_json() -> None:
     moment = datetime(2026, 1, 31, 7, 30, tzinfo=UTC)
-    assert plain(moment) == "2026-01-31T07:30:00+00:00"
-    assert plain(moment.astimezone().replace(tzinfo=None)) == "2026-01-31T07:30:00+00:00"  # as Spark gives it
+    assert plain(moment) == "2026-01-31T07:30:00.000000Z"
+    assert plain(moment.astimezone().replace(tzinfo=None)) == "2026-01-31T07:30:00.000000Z"  # as Spark gives it
     assert plain({1: [b"\x01", Decimal("1.5"), None]}) == {"1": ["01", 1.5, None]}
     assert plain(Decimal(2**70)) == 2**70  # sums of whole numbers stay whole
 
@@ -81,7 +81,7 @@ def test_every_table_can_be_asked_in_three_forms(command: CliRunner, tables: Pat
         ["service-00", "6"],
     ]
     rows = [json.loads(line) for line in command.invoke(app, ["query", sql, *words, "--json"]).output.splitlines()]
-    assert rows[0] == {"service": "resize", "n": 12, "last": "2026-01-31T07:44:10+00:00"}
+    assert rows[0] == {"service": "resize", "n": 12, "last": "2026-01-31T07:44:10.000000Z"}
     text = command.invoke(
         app, ["query", "SELECT rule, detail FROM audit UNION ALL SELECT topic, '' FROM values", *words, "--csv"]
     ).output

@@ -175,7 +175,9 @@ def test_failures_are_problems(http: httpx.Client, site: Site) -> None:
     problem(http.post("/v1/call/" + "x" * 256), 404, "not-found")
     problem(http.post("/v1/call/upper", headers={"polydomo-timeout": "soon"}), 400, "bad-request")
     problem(http.post("/v1/call/upper", content="{", headers={"content-type": FRAMES_JSON}), 400, "bad-request")
-    problem(http.get("/v1/call/upper"), 405, "method-not-allowed")
+    not_allowed = http.get("/v1/call/upper")
+    problem(not_allowed, 405, "method-not-allowed")
+    assert not_allowed.headers["allow"] == "POST, OPTIONS"
     problem(http.get("/nothing"), 404, "not-found")
     problem(http.get("/v1/call/%zz"), 400, "bad-request")
 

@@ -77,7 +77,7 @@ def test_orders_need_the_right_admin(place: Place, broker: polydomo.testing.Brok
     with polydomo.Client(broker.url, **place.keys("alice")) as client:
         assert client.call("polydomo.services", timeout=PATIENCE).json() == []
         for order in ("pause", "resume", "drain", "withdraw", "retry", "drop", "schedule", "unschedule", "fire"):
-            with pytest.raises(CallFailed, match="may not admin"):
+            with pytest.raises(CallFailed, match="needs the right admin"):
                 client.call(f"polydomo.{order}", json.dumps({"service": "echo"}), timeout=PATIENCE)
     before = rules(broker)
     place.write(f'{place.text}\n[[allow]]\nwho = ["alice"]\nadmin = true\n')

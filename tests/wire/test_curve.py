@@ -56,6 +56,8 @@ def test_the_wrong_server_key_ends_at_hello() -> None:
     client = world.client(server_key=new_pair(world.dice).public)
     with pytest.raises(ProtocolViolation, match="HELLO"):
         say(world.server(), client.begin())
+    with pytest.raises(ProtocolViolation, match="server_key is probably not"):
+        client.command(b"ERROR", b"\x04text")
 
 
 def test_a_server_without_its_secret_key_cannot_say_welcome() -> None:

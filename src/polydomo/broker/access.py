@@ -77,9 +77,7 @@ class Access:
         if allowed:
             return True
         broker = self._broker
-        broker.refusal = refusal = (
-            f"{session.principal} may not {right} {text!r}" if text else f"{session.principal} may not {right}"
-        )
+        broker.refusal = refusal = denial(session.principal, right, text)
         broker.monitor.denied[right] = broker.monitor.denied.get(right, 0) + 1
         broker.recorder.denied(session, right, text, refusal)
         return False
@@ -217,3 +215,9 @@ class Access:
 
 def right_to_hear(topic: bytes) -> str:
     return TAP if topic.startswith(OWN_TOPICS) else SUBSCRIBE
+
+
+def denial(principal: str, right: str, name: str) -> str:
+    if right == ADMIN and name:
+        return f"{principal} may not use {name!r}: it needs the right admin"
+    return f"{principal} may not {right} {name!r}" if name else f"{principal} may not {right}"

@@ -48,6 +48,7 @@ from polydomo.protocols.request import (
 )
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body, flat, frame, split
+from polydomo.wire.link import PAUSE_LISTING
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -210,6 +211,7 @@ def worker_row(broker: "Broker", worker: Worker) -> Row:
         "protocol": worker.session.protocol,
         "dialect": worker.session.dialect,
         "peer": worker.session.link.peer,
+        "principal": worker.session.principal,
         "services": [text(service.name) for service in worker.services],
         "state": state.state,
         "state_since": iso_time(broker.wall + state.since),
@@ -235,9 +237,10 @@ def client_row(broker: "Broker", session: Session) -> Row:
         "protocol": session.protocol,
         "dialect": session.dialect,
         "peer": session.link.peer,
+        "principal": session.principal,
         "open_requests": len(session.requests),
         "held_bytes": session.link.held(),
-        "paused": bool(session.link.pauses),
+        "paused": bool(session.link.pauses & ~PAUSE_LISTING),  # one that waits for this list is not at a limit
         "state": state.state,
         "state_since": iso_time(broker.wall + state.since),
         "state_us": microseconds(broker.now - state.since),

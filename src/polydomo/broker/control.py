@@ -29,6 +29,7 @@ class Control:
         self._broker = broker
         self.paused: dict[bytes, dict[Request, None]] = {}  # service name -> requests that wait until it is resumed
         self.drained: set[bytes] = set()
+        self.since: dict[bytes, float] = {}  # service name -> time of the last pause or drain
 
     def mark(self, service: Service) -> None:
         """Called when a service is new in the table, or its pause or drain state has changed."""
@@ -46,6 +47,7 @@ class Control:
             return
         service = broker.services.get(name)
         if paused:
+            self.since[name] = broker.now
             self.paused[name] = {}
             if service is not None:
                 self.mark(service)
@@ -55,6 +57,7 @@ class Control:
                 service_table.forget_unused(broker, service)
             return
         held = self.paused.pop(name)
+        self._forget_time(name)
         for request in held:
             service = service_table.find_or_add(broker, name)
             self.mark(service)
@@ -93,8 +96,18 @@ class Control:
         held = self.paused.get(request.service.name)
         return held is not None and held.pop(request, self) is None
 
+    def _forget_time(self, name: bytes) -> None:
+        if name not in self.paused and name not in self.drained:
+            self.since.pop(name, None)
+
     def drain_service(self, name: bytes, drained: bool) -> None:
-        (self.drained.add if drained else self.drained.discard)(name)
+        if drained:
+            if name not in self.drained:
+                self.since[name] = self._broker.now
+            self.drained.add(name)
+        else:
+            self.drained.discard(name)
+            self._forget_time(name)
         service = self._broker.services.get(name)
         if service is not None:
             self.mark(service)
@@ -173,7 +186,7 @@ class Control:
         waiting = len(self.paused.get(encoded, ())) + (known.queue_length if known is not None else 0)
         running = sum(len(worker.held) for worker in known.workers) if known is not None else 0
         return {"service": service, "paused": encoded in self.paused, "drained": encoded in self.drained,
-                "queued": waiting, "running": running}  # fmt: skip
+                "queued": waiting, "running": running, "known": known is not None and bool(known.workers)}  # fmt: skip
 
     def _order_workers(self, name: bytes, text: str) -> Row:
         found = self.find_workers(text)

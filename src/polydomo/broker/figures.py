@@ -127,7 +127,7 @@ def traffic(broker: "Broker", service: Service) -> Row:
     answered = crossed.answered + len(crossed.fresh) if crossed is not None else 0
     failed = sum(crossed.failed.values()) if crossed is not None else 0
     return {
-        "queued": service.queue_length,
+        "queued": service.queue_length + (len(broker.control.paused.get(service.name, ())) if service.paused else 0),
         "oldest_wait_us": microseconds(broker.now - first.accepted) if first is not None else 0,
         "requests": service.accepted - answered - failed,
         "answered": service.answered - answered,

@@ -207,8 +207,9 @@ def job_row(job: Job) -> Row:
         "outcome": job.outcome if known else "",
         "reason": job.reason if known else "",
         "schedule": job.schedule,
-        "body_bytes": content_size(job.body),
-        "result_bytes": content_size(job.result) if known else 0,
+        # A stored body has at least one frame: it is empty if the store has removed it, or if a list leaves it out.
+        "body_bytes": content_size(job.body) if job.body else None,
+        "result_bytes": content_size(job.result) if known and job.result else None,
     }
 
 
@@ -366,9 +367,12 @@ def _dead_some(durable: "Durable", request: Request, ids: "list[str]", again: bo
 
 
 def _job_id(header: Row) -> str:
-    id = read_text(header, "job", 64).strip().upper()
+    given = read_text(header, "job", 64).strip()
+    id = given.upper()
     if not is_id(id):
-        raise SettingError(f"job: {id!r} is not a job id, which has 26 letters and digits; `polydomo jobs` lists them")
+        raise SettingError(
+            f"job: {given!r} is not a job id, which has 26 letters and digits; `polydomo jobs` lists them"
+        )
     return id
 
 

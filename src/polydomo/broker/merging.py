@@ -22,6 +22,8 @@ WORST: Final = (
     "registering",
     "ready",
     "busy",
+    "drained",
+    "paused",
 )  # a service is in the best state that it has anywhere
 
 

@@ -7,7 +7,7 @@ Infrequent changes (registered, late, heard again, lost, left) are stored by ``m
 from typing import TYPE_CHECKING, NamedTuple
 
 from polydomo.broker import liveness
-from polydomo.protocols.model import BUSY, LATE, READY, Service, Worker
+from polydomo.protocols.model import BUSY, DRAINED, LATE, PAUSED, READY, Service, Worker
 from polydomo.protocols.session import Session
 
 if TYPE_CHECKING:
@@ -36,7 +36,12 @@ def of_worker(broker: "Broker", worker: Worker) -> State:
 
 def of_service(broker: "Broker", service: Service) -> State:
     """The state of a service is that of its best worker. Without workers, it is the state in which the last one left; registering if it
-    never had one. A service of another broker is ready, because only that broker knows how busy its workers are."""
+    never had one. A service of another broker is ready, because only that broker knows how busy its workers are. A service that was paused
+    or drained is in that state until it is resumed."""
+    if service.paused:
+        return State(PAUSED, broker.control.since.get(service.name, 0.0), "its requests are queued until it is resumed")
+    if service.drained:
+        return State(DRAINED, broker.control.since.get(service.name, 0.0), "it rejects requests until it is resumed")
     if not service.workers:
         if service.remote:
             return State(READY, service.no_worker_since, "another broker offers it")

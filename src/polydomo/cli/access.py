@@ -98,6 +98,7 @@ def check(
     """
     from polydomo.broker.access_rules import RIGHTS
     from polydomo.cli.exit_status import FAILED, print_error
+    from polydomo.cli.render import counted
     from polydomo.errors import SettingError
     from polydomo.server import access_file
 
@@ -111,7 +112,7 @@ def check(
         print_error(warning)
     if who is None:
         count = len(loaded.rules.principals)
-        typer.echo(f"{access} is valid: {count} principals, {len(loaded.rules.rules)} rules")
+        typer.echo(f"{access} is valid: {counted(count, 'principal')}, {counted(len(loaded.rules.rules), 'rule')}")
         return
     if right not in RIGHTS:
         raise SettingError(f"RIGHT: must be one of {', '.join(RIGHTS)}")

@@ -1,5 +1,6 @@
 """``polydomo call add a=1 b=2``: named arguments for a service that has a schema."""
 
+import asyncio
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from polydomo.errors import PolydomoError, SettingError
 if TYPE_CHECKING:
     from polydomo.client.aio import AsyncClient
 
+POLL = 0.1  # seconds between two questions whether a worker has registered
 _PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
@@ -24,13 +26,19 @@ def named(words: list[str]) -> dict[str, str] | None:
     return {match[1]: match[2] for match in matches if match is not None}
 
 
-async def frames_of(client: "AsyncClient", service: bytes, words: list[str]) -> list[bytes] | None:
-    """The request body for a typed service. None if the service has no schema: then the arguments are sent as frames, unchanged."""
+async def frames_of(client: "AsyncClient", service: bytes, words: list[str], wait: float = 0.0) -> list[bytes] | None:
+    """The request body for a typed service. None if the service has no schema: then the arguments are sent as frames, unchanged.
+    If no worker offers the service yet, waits for one up to ``wait`` seconds."""
     arguments = named(words)
     if arguments is None:
         return None
+    deadline = asyncio.get_running_loop().time() + wait
     try:
-        schema = (await client.call("polydomo.schema", service)).json()
+        while True:
+            schema = (await client.call("polydomo.schema", service)).json()
+            if schema or asyncio.get_running_loop().time() > deadline or await client.offered(service):
+                break
+            await asyncio.sleep(POLL)
     except (PolydomoError, ValueError):
         return None  # the broker does not know schemas
     if not isinstance(schema, dict) or schema.get("encoding") not in ("json", "bytes"):
@@ -64,7 +72,7 @@ def value(name: str, text: str, schema: dict[str, Any]) -> Any:
     except ValueError:
         if "string" in kinds or not kinds:
             return text
-        raise SettingError(f"{name}: {text!r} is not {' or '.join(sorted(kinds))}; write it as JSON") from None
+        raise SettingError(f"{name}: must be {' or '.join(sorted(kinds))}, written as JSON, not {text!r}") from None
     return text if "string" in kinds and isinstance(found, dict | list) and not kinds & {"object", "array"} else found
 
 

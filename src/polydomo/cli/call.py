@@ -89,7 +89,7 @@ def call(
     from polydomo.cli.arguments import frames_of
     from polydomo.cli.exit_status import needs_broker
     from polydomo.client.aio import AsyncClient
-    from polydomo.errors import SettingError
+    from polydomo.errors import CallFailed, SettingError
 
     if raw and json:
         raise SettingError("--raw and --json: choose one")
@@ -106,11 +106,18 @@ def call(
     async def run() -> None:
         client = AsyncClient(url, spoken, timeout=timeout, refused_timeout=options.refused_time(url), **more)
         async with client:
-            typed = await frames_of(client, name, body or [])
-            async for part in replies(
-                client, name, typed or frames, headers, patience, ask, f" --to {to}" if to else "", idempotency_key
-            ):
-                write(part)
+            typed = await frames_of(client, name, body or [], patience if ask else 0.0)
+            try:
+                async for part in replies(
+                    client, name, typed or frames, headers, patience, ask, f" --to {to}" if to else "", idempotency_key
+                ):
+                    write(part)
+            except CallFailed as error:
+                from polydomo.worker.typed import INVALID
+
+                if error.code != INVALID or typed:
+                    raise
+                raise CallFailed(error.code, f"{error.text}; write arguments as NAME=VALUE") from None
 
     with needs_broker(url):
         asyncio.run(run())

@@ -1,5 +1,6 @@
 """``pause``, ``resume`` and ``drain``: control a running broker."""
 
+import re
 from typing import Annotated, Any
 
 import typer
@@ -8,6 +9,8 @@ from polydomo.cli.options import Json, Timeout, To
 from polydomo.cli.render import show_json
 
 Row = dict[str, Any]
+
+NUMBER = re.compile(r"w\d+")
 
 Service = Annotated[str, typer.Argument(metavar="SERVICE", help="Name of the service.")]
 Target = Annotated[
@@ -73,6 +76,8 @@ def order_either(to: str | None, what: str, target: str, timeout: float) -> Row:
     try:
         return order(to, what, {"worker": target}, timeout)
     except NoSuchJob:
+        if NUMBER.fullmatch(target):
+            raise  # the number of a worker that is gone, not a service
         return order(to, what, {"service": target}, timeout)
 
 
@@ -86,4 +91,5 @@ def print_result(row: Row, json: bool) -> None:
             typer.echo(f"{name}: {state}")
     else:
         state = "paused" if row["paused"] else "drained" if row["drained"] else "serving"
-        typer.echo(f"{row['service']}: {state}, {row['queued']} queued, {row['running']} running")
+        known = "" if row.get("known", True) else "; no worker offers it now"
+        typer.echo(f"{row['service']}: {state}, {row['queued']} queued, {row['running']} running{known}")

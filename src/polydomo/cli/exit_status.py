@@ -211,7 +211,10 @@ class Commands(TyperGroup):
             raise typer.Exit(OK) from None
         except OSError as error:
             if error.errno not in FULL:
-                raise
+                if not error.filename:
+                    raise
+                print_error(f"cannot use {error.filename}: {error.strerror}")
+                raise typer.Exit(FAILED) from None
             give_up_output()
             print_error(f"cannot write the output: {error.strerror}")
             raise typer.Exit(FAILED) from None

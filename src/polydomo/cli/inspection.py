@@ -13,7 +13,7 @@ import typer
 from polydomo.cli import journal_search, options
 from polydomo.cli.options import Json, Timeout, To
 from polydomo.cli.reading import read
-from polydomo.cli.render import Column, clock, latency, local, show, show_json, size, span_us
+from polydomo.cli.render import Column, clock, counted, latency, local, show, show_json, size, span_us
 
 Row = dict[str, Any]
 
@@ -136,6 +136,7 @@ def status(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
         "address": answer["address"],
         "up since": f"{clock(answer['started'])} ({span_us(answer['uptime_us'])})",
         "state": "stopping" if answer["draining"] else "serving",
+        **({"processes": processes_text(answer["processes"])} if answer.get("processes") else {}),
         "connections": str(answer["connections"]),
         "services": str(answer["services"]),
         "workers": with_parts(answer["workers"], answer["workers_by_state"]),
@@ -165,6 +166,14 @@ def memory_text(memory: Row) -> str:
     largest = sorted(kinds, key=lambda kind: -kinds[kind])[:3]
     parts = f" ({', '.join(f'{size(kinds[kind])} {kind}' for kind in largest)})" if largest else ""
     return f"{size(memory['total'])} of {size(memory['limit']) if memory['limit'] else 'no limit'}{parts}"
+
+
+def processes_text(processes: list[Row]) -> str:
+    """
+    >>> processes_text([{"process": 0, "pid": 4711}, {"process": 1, "pid": 4712}])
+    '2 (pids 4711, 4712)'
+    """
+    return f"{len(processes)} (pids {', '.join(str(row['pid']) for row in processes)})"
 
 
 def peers_text(peers: list[Row]) -> str:
@@ -327,7 +336,7 @@ def jobs_text(jobs: Row) -> str:
     open_jobs = with_parts(sum(jobs["open"].values()), jobs["open"]).replace(" (", " open (", 1)
     if "(" not in open_jobs:
         open_jobs += " open"
-    return f"{open_jobs}, {jobs['done']} done, {jobs['dead']} dead, {jobs['schedules']} schedules"
+    return f"{open_jobs}, {jobs['done']} done, {jobs['dead']} dead, {counted(jobs['schedules'], 'schedule')}"
 
 
 WORKERS = [
@@ -344,6 +353,7 @@ WORKERS = [
     Column("max", right=True, spare=4),
     Column("since", spare=6),
     Column("silent", right=True, spare=5),
+    Column("principal", spare=8),
     Column("peer", spare=7),
     Column("cause", folds=True),
 ]
@@ -364,6 +374,7 @@ def worker_cells(row: Row) -> list[str]:
         latency(row["max_us"]),
         clock(row["registered"]),
         span_us(row["silent_us"]),
+        row["principal"],
         row["peer"],
         row["cause"].removesuffix(f" from {row['peer']}"),  # shown in the column before it
     ]
@@ -409,6 +420,7 @@ CLIENTS = [
     Column("open requests", right=True),
     Column("held", right=True, spare=3),
     Column("paused"),
+    Column("principal", spare=4),
     Column("peer"),
 ]
 
@@ -423,5 +435,6 @@ def client_cells(row: Row) -> list[str]:
         str(row["open_requests"]),
         size(row["held_bytes"]),
         "yes" if row["paused"] else "no",
+        row["principal"],
         row["peer"],
     ]

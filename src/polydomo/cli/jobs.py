@@ -235,7 +235,7 @@ def cells(row: Row) -> list[str]:
         short(row["created"]),
         short(row["due"]) if row["state"] == "delayed" else "",
         short(row["ended"]),
-        size(row["body_bytes"]) if row["body_bytes"] else "",
+        size(row["body_bytes"]) if row["body_bytes"] is not None else "",
         reason(row),
     ]
 
@@ -282,8 +282,8 @@ def job(id: Id, to: To = None, json: Json = False, timeout: Timeout = 30.0) -> N
         "due": short(row["due"]),
         "expires": short(row["expires"]),
         "ended": short(row["ended"]),
-        "body": size(row["body_bytes"]),
-        "result": size(row["result_bytes"]) if row["result_bytes"] else "",
+        "body": size(row["body_bytes"]) if row["body_bytes"] is not None else "",
+        "result": size(row["result_bytes"]) if row["result_bytes"] is not None else "",
     }
     show([Column("job"), Column(row["job"], folds=True)], [[name, text] for name, text in shown.items() if text])
     if row["story"]:

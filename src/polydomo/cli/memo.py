@@ -12,6 +12,8 @@ Row = dict[str, Any]
 
 commands = typer.Typer(help="Show and remove stored replies of memoised services.", no_args_is_help=True)
 
+NOT_MEMOISED = "no service is memoised; list services in the setting memo.services"
+
 COLUMNS = [
     Column("service"),
     Column("version"),
@@ -38,9 +40,13 @@ def ls(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
 
     - `polydomo memo ls`
     """
-    rows: list[Row] = _ask(to, {"op": "ls"}, timeout)
+    answer: list[Row] | Row = _ask(to, {"op": "ls"}, timeout)
+    rows = answer if isinstance(answer, list) else []  # an object: no service is memoised
     if json:
         show_json(rows)
+        return
+    if not isinstance(answer, list):
+        typer.echo(NOT_MEMOISED)
         return
     cells = [
         [row["service"], row["version"], str(row["replies"]), size(row["size_bytes"]), str(row["hits"])] for row in rows
@@ -80,7 +86,7 @@ def stats(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
         show_json(answer)
         return
     if not answer.get("services"):
-        typer.echo("no service is memoised; list services in the setting memo.services")
+        typer.echo(NOT_MEMOISED)
         return
     for name, value in answer.items():
         shown = ", ".join(value) if isinstance(value, list) else size(value) if name.endswith("_bytes") else value

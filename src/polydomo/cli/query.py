@@ -55,6 +55,8 @@ def query(
     - `polydomo query "SELECT * FROM audit" --json`
     - `polydomo query "SELECT count(*) FROM requests" -t hdfs:///tables --master yarn`
     """
+    if not sql.strip().strip(";"):
+        raise SettingError('SQL: the query is empty; for example "SELECT count(*) FROM requests"')
     if json and csv:
         raise SettingError("--json and --csv: choose one")
     if engine not in ENGINES:

@@ -159,13 +159,23 @@ def latency(microseconds: int | None) -> str:
     return span_us(microseconds)
 
 
+def counted(number: int, what: str) -> str:
+    """
+    >>> counted(1, "rule"), counted(2, "rule")
+    ('1 rule', '2 rules')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def size(count: int) -> str:
     """
-    >>> [size(n) for n in (12, 4096, 5_500_000)]
-    ['12 B', '4.0 KiB', '5.2 MiB']
+    >>> [size(n) for n in (12, 4096, 5_500_000, 12_638_259_200)]
+    ['12 B', '4.0 KiB', '5.2 MiB', '11.8 GiB']
     """
     if count < 1024:
         return f"{count} B"
     if count < 1024 * 1024:
         return f"{count / 1024:.1f} KiB"
-    return f"{count / (1024 * 1024):.1f} MiB"
+    if count < 1024 * 1024 * 1024:
+        return f"{count / (1024 * 1024):.1f} MiB"
+    return f"{count / (1024 * 1024 * 1024):.1f} GiB"

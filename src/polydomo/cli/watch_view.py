@@ -19,7 +19,16 @@ BARS = " ▁▂▃▄▅▆▇█"
 PLAIN = " .:-=+*#@"  # for output without Unicode
 WIDTH = 30  # number of snapshots in a sparkline
 
-COLOURS = {"ready": "green", "busy": "cyan", "late": "yellow", "lost": "red", "left": "dim", "registering": "magenta"}
+COLOURS = {
+    "ready": "green",
+    "busy": "cyan",
+    "late": "yellow",
+    "lost": "red",
+    "left": "dim",
+    "registering": "magenta",
+    "paused": "yellow",
+    "drained": "yellow",
+}
 
 SERVICES = [
     Column("service"),
@@ -140,7 +149,7 @@ def worker_cells(row: Row) -> list[str]:
         str(row["failed"]),
         latency(row["mean_us"]),
         span_us(row["state_us"]),
-        clean(row["cause"]),
+        clean(row["cause"].removesuffix(f" from {row['peer']}")),  # shown in the next column
         clean(row["peer"]),
     ]
 

@@ -139,7 +139,7 @@ def read(security: Security, address: Address) -> Proof | None:
         keys = files.read_pair(security.key, "key")
         server_key = files.read_public(security.server_key, "server_key")
     if security.user and not security.token:
-        raise SettingError("token: is missing; PLAIN needs a user and a token")
+        raise SettingError("token: is missing; PLAIN needs a user and a token (the variable POLYDOMO_TOKEN, or token=)")
     if security.user and not security.key and not address.tls and not is_loopback(address):
         raise SettingError(f"user: PLAIN would send the token unencrypted to {address}; use tls+tcp://")
     context = client_context(security.ca, security.cert) if address.tls else None

@@ -72,11 +72,14 @@ def _event(row: Row) -> str:
 
 
 def _failed(row: Row) -> str:
-    return f"ended as {row['code']}: {row['reason']}" if row["reason"] else f"ended as {row['code']}"
+    why = row["reason"].removeprefix(f"{row['code']}: ")
+    return f"ended as {row['code']}: {why}" if why else f"ended as {row['code']}"
 
 
 def _request(row: Row) -> str:
-    ended = "answered" if row["outcome"] == OK else f"{row['outcome']}: {row['reason']}"
+    ended = (
+        "answered" if row["outcome"] == OK else f"{row['outcome']}: {row['reason'].removeprefix(row['outcome'] + ': ')}"
+    )
     if row["client_protocol"] != schema.JOB:
         return f"delivered to c{row['client']} ({row['client_protocol']}), request {row['request']}: {ended}"
     worker = f"w{row['worker']} ({row['worker_protocol']}, {row['worker_peer']})" if row["worker"] else "no worker"

@@ -51,7 +51,9 @@ class Summary:
         if not self.runs:
             return "Audit: there is nothing to check yet."
         some = f"{self.runs} broker run{'s' if self.runs != 1 else ''}"
-        left = f" The journal's level did not allow to check: {', '.join(self.unchecked)}." if self.unchecked else ""
+        left = ""
+        if self.unchecked:
+            left = f" {counted(len(self.unchecked), 'rule')} could not be checked in every run (journal level messages records enough)."
         if not self.breaches:
             return f"Audit: no rule was broken in {some}.{left}"
         count = sum(self.breaches.values())
@@ -133,14 +135,14 @@ class Batch:
         began = time.monotonic()
         fresh = self._fresh()
         if not fresh:
-            self.tell("nothing new")
+            hint = f"; no segments were found in {', '.join(self.roots)}" if not self.there and not self.known else ""
+            self.tell(f"nothing new{hint}")
             return
         self.format.check(self.executor)
         self.summary.segments = sum(len(found) for found in fresh.values())
         units = self._dirty(fresh)
-        self.tell(
-            f"{counted(self.summary.segments, 'new segment')}; {counted(len(units), 'hour')} to make: {units[0]} to {units[-1]}"
-        )
+        span = str(units[0]) if len(units) == 1 else f"{units[0]} to {units[-1]}"
+        self.tell(f"{counted(self.summary.segments, 'new segment')}; {counted(len(units), 'hour')} to compute: {span}")
         self._saved_runs()
         plan = self._plan(units, fresh)
         self._execute(plan)

@@ -10,8 +10,8 @@ from typing import Any
 def plain(value: Any) -> Any:
     """Converts a value to one that JSON can represent."""
     if isinstance(value, datetime):
-        # Spark returns local times without a time zone
-        return value.astimezone(UTC).isoformat() if value.tzinfo is None else value.isoformat()
+        # the form of all JSON of polydomo; Spark returns local times without a time zone
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, bytes | bytearray):

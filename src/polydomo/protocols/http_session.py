@@ -267,6 +267,8 @@ class HttpSession(Session):
         if not principal:
             if endpoint.public:
                 return
+            if "authorization" in head.headers:
+                raise HttpError(401, "the token in Authorization is not valid", close=False)
             raise HttpError(401, "credentials are required; send a token with Authorization: Bearer", close=False)
         if self.known and principal != self.principal:
             raise HttpError(401, f"this connection belongs to {self.principal}; use another one for {principal}")
@@ -289,7 +291,8 @@ class HttpSession(Session):
         self.http.common = self.site.date()
         headers = b""
         if error.status == 405 and head is not None:
-            headers = b"Allow: " + ", ".join(self._allowed(head)).encode() + b"\r\n"
+            allowed = [method for method in self._allowed(head) if method != head.method]
+            headers = b"Allow: " + ", ".join(allowed).encode() + b"\r\n"
         elif error.status == 401:
             headers = b'WWW-Authenticate: Bearer realm="polydomo"\r\n'
         elif error.status == 426:

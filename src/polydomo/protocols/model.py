@@ -17,6 +17,8 @@ REGISTERING: Final = "registering"
 READY: Final = "ready"
 BUSY: Final = "busy"
 LATE: Final = "late"
+PAUSED: Final = "paused"
+DRAINED: Final = "drained"
 LOST: Final = "lost"
 LEFT: Final = "left"
 

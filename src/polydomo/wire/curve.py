@@ -33,6 +33,7 @@ INITIATE_LEAST = 248
 READY_LEAST = 24
 COOKIE_SIZE = 96
 VOUCH_SIZE = 96
+WRONG_SERVER_KEY = "; server_key is probably not the public key of this broker"
 ZEROS_64 = bytes(64)
 ZEROS_72 = bytes(72)
 
@@ -216,7 +217,7 @@ class CurveClient(Mechanism):
 
     def command(self, name: bytes, data: bytes) -> bytes:
         if name == b"ERROR":
-            raise refusal(data)
+            raise refusal(data, "" if self._key else WRONG_SERVER_KEY)
         if name == b"WELCOME" and not self._key:
             return self._welcome(data)
         if name == b"READY" and self._key and not self.done:

@@ -79,14 +79,19 @@ def described(socket_type: bytes, identity: bytes, extended: bytes = b"") -> byt
     return properties(pairs)
 
 
-def refusal(data: bytes) -> ProtocolViolation:
-    """The text of an ERROR command: "error-reason = OCTET 0*255VCHAR". libzmq sends ZAP's status code."""
+def refusal(data: bytes, hint: str = "", without: bool = False) -> ProtocolViolation:
+    """The text of an ERROR command: "error-reason = OCTET 0*255VCHAR". libzmq sends ZAP's status code. ``without``: this side has sent no
+    credentials."""
     reason = data[1:].decode(errors="replace")
+    if reason == "400" and without:
+        return AccessDenied(
+            "400", "the broker requires credentials (400): a key and the broker's server key, or a user and a token"
+        )
     if reason == "400":
         return AccessDenied("400", "the broker does not accept these credentials (400)")
     if reason == "300":
         return AccessDenied("300", "the broker cannot accept these credentials now; try again later (300)")
-    return ProtocolViolation(f"the peer refused the handshake: {reason!r}")
+    return ProtocolViolation(f"the peer refused the handshake: {reason!r}{hint}")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -142,7 +147,7 @@ class Null(Mechanism):
 
     def command(self, name: bytes, data: bytes) -> bytes:
         if name == b"ERROR":
-            raise refusal(data)
+            raise refusal(data, without=True)
         if name != b"READY":
             raise ProtocolViolation(f"command {name[:20]!r} in the NULL handshake")
         found = parse_properties(data)

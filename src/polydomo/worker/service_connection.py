@@ -15,7 +15,7 @@ from polydomo.client.connection import connect
 from polydomo.client.retry import Backoff
 from polydomo.client.suspension import wait_running
 from polydomo.errors import CallFailed, NotConnected, ProtocolViolation
-from polydomo.limits import CLOSE_TIME, CONNECT_TIME, SETTLED
+from polydomo.limits import CLOSE_TIME, CONNECT_TIME, REJECTED, SETTLED
 from polydomo.protocols.ends import Cancelled, Job, Revoked, WorkerEnd
 from polydomo.protocols.request import FAILED
 from polydomo.wire.address import Address
@@ -74,6 +74,7 @@ class ServiceConnection:
         self.siblings: list[ServiceConnection] = []  # for jobs that do not fit on this connection
         self._registration: Registration | None = None
         self._work: dict[int, Work] = {}  # by the identity of the job; functions may outlive their connection
+        self._rejections = 0  # registrations in a row that ended at once
         self._left_over = 0  # functions of an earlier connection that still run
         self._task: asyncio.Task[None] | None = None
         self._sibling_tasks: list[asyncio.Task[None]] = []
@@ -158,11 +159,25 @@ class ServiceConnection:
                     work.task.cancel()  # the broker dispatches requests that were not started to another worker
             if registration.worked or loop.time() - registration.since > SETTLED:
                 backoff.reset()
+                self._rejections = 0
+            else:
+                self._rejections += 1
             if not registration.failed and not self.stopping:
-                log.warning(
-                    "no longer registered for %s: %s; registering again", self.name, registration.ended.result()
-                )
+                self._report_end(registration.ended.result())
                 await asyncio.sleep(backoff.next())
+
+    def _report_end(self, why: str) -> None:
+        """Logs the end of a registration. If registrations end at once, the broker rejects them: that is logged once, not at each try."""
+        if self._rejections < REJECTED:
+            log.warning("no longer registered for %s: %s; registering again", self.name, why)
+        elif self._rejections == REJECTED:
+            log.warning(
+                "the broker rejects the registration for %s: %s; see the broker's log for the reason; trying again",
+                self.name,
+                why,
+            )
+        else:
+            log.debug("the broker rejects the registration for %s: %s; trying again", self.name, why)
 
     async def _register(self) -> Registration:
         registration = Registration(self.make_end(), self._on_job, self._on_unwanted)
@@ -175,7 +190,7 @@ class ServiceConnection:
         self._left_over = len(self._work)
         registration.register(list(self.functions), max(1, self.slots - self._left_over), self.prefetch)
         self._registration = registration
-        if self.ready.is_set():
+        if self.ready.is_set() and self._rejections < REJECTED:
             log.info("offering %s again at %s", self.name, self.address)
         self.ready.set()
         self.on_registered(list(self.functions))

@@ -48,6 +48,7 @@ export const cancelJob = (job) => confirmed("Cancel the job", `Cancel ${job}? It
 export const drain = (worker) => confirmed("Drain", `Drain ${worker}? It finishes its requests and gets no new ones.`, "Drain", () => ask("polydomo.drain", { worker }));
 export const pause = (service) => confirmed("Pause", `Pause ${service}? Its requests queue until it is resumed.`, "Pause", () => ask("polydomo.pause", { service }));
 export const resume = (service) => atOnce("Resume", () => ask("polydomo.resume", { service }));
+export const resumeWorker = (worker) => atOnce("Resume", () => ask("polydomo.resume", { worker }));
 export const retryDead = (job) => atOnce("Retry", () => ask("polydomo.retry", { job }));
 export const dropDead = (job) => confirmed("Drop", `Drop the dead letter ${job}? It cannot be retried afterwards.`, "Drop it", () => ask("polydomo.drop", { job }));
 export const runSchedule = (name) => atOnce("Run now", () => ask("polydomo.fire", { name }));

@@ -27,6 +27,8 @@ export function show(place) {
 }
 
 function details(row) {
-  const rest = Object.entries(row).filter(([name]) => !["name", "state", "protocol", "address", "ip"].includes(name));
-  return rest.length ? JSON.stringify(Object.fromEntries(rest)) : "–";
+  const shown = [row.description, row.workers && (row.workers === 1 ? "1 worker" : `${row.workers} workers`)];
+  const rest = Object.entries(row).filter(([name]) => !["name", "state", "protocol", "address", "ip", "description", "workers", "schema"].includes(name));
+  if (rest.length) shown.push(JSON.stringify(Object.fromEntries(rest)));
+  return shown.filter(Boolean).join(" · ") || "–";
 }

@@ -22,7 +22,7 @@ export function show(place) {
       { key: "open_requests", title: "Open requests", number: true, cell: (row) => count(row.open_requests) },
       { key: "since", title: "Since", number: true, wide: true, sort: (row) => row.state_us, cell: (row) => duration(row.state_us) },
       { key: "protocol", title: "Protocol", cell: (row) => (row.dialect ? `${row.protocol} (${row.dialect})` : row.protocol) },
-      { key: "principal", title: "Principal", wide: true, cell: (row) => row.principal || "anonymous" },
+      { key: "principal", title: "Principal", wide: true, cell: (row) => row.principal || "–" },
       { key: "peer", title: "Address", wide: true },
       { key: "cause", title: "Cause", wide: true },
     ],

@@ -12,6 +12,12 @@ function buttons(...pairs) {
   return (row) => ({ element: h("span", { class: "actions" }, pairs.map(([text, act]) => h("button", { type: "button", class: "small", onclick: () => act(row) }, text))), update() {} });
 }
 
+/** A button to cancel a job, hidden once the job has ended. */
+function cancelButton(row) {
+  const element = h("button", { type: "button", class: "small", onclick: () => cancelJob(row.job) }, "Cancel");
+  return { element, update: (next) => { element.hidden = Boolean(next.ended); } };
+}
+
 export function show(place) {
   const jobErrors = h("div");
   const deadErrors = h("div");
@@ -31,7 +37,7 @@ export function show(place) {
       { key: "created", title: "Created", wide: true, cell: (row) => clock(row.created) },
       { key: "key", title: "Key", wide: true, cell: (row) => row.key || "–" },
       { key: "reason", title: "Reason", wide: true, cell: (row) => row.reason || "" },
-      { key: "action", title: "", make: buttons(["Cancel", (row) => cancelJob(row.job)]) },
+      { key: "action", title: "", make: cancelButton },
     ],
   });
   const dead = table({

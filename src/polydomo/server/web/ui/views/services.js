@@ -44,7 +44,7 @@ export function show(place) {
       { key: "p50_us", title: "Median", number: true, wide: true, cell: (row) => latency(row.p50_us) },
       trend("queued", "Queue", "queued", count, (row) => row.queued),
       trend("failed", "Failures/s", "failed", rate, (row) => row.failed_rate),
-      { key: "workers", title: "Workers", number: true, cell: (row) => `${count(row.busy)}/${count(row.workers)}` },
+      { key: "workers", title: "Busy/workers", number: true, cell: (row) => `${count(row.busy)}/${count(row.workers)}` },
       { key: "oldest", title: "Oldest wait", number: true, wide: true, sort: (row) => row.oldest_wait_us, cell: (row) => (row.queued ? duration(row.oldest_wait_us) : "–") },
       { key: "protocols", title: "Protocols", wide: true, cell: (row) => row.protocols.join(", ") },
     ],

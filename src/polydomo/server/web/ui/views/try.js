@@ -64,8 +64,8 @@ function untyped() {
 }
 
 function textBody() {
-  const body = h("textarea", { rows: 3, "aria-label": "Body of the request", spellcheck: "false" });
-  return { element: h("div", { class: "field" }, body), read: () => body.value };
+  const body = h("textarea", { rows: 3, spellcheck: "false" });
+  return { element: h("div", { class: "field" }, h("label", null, "Body of the request", body)), read: () => body.value };
 }
 
 function form(path, media, part) {
