@@ -7,7 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+import polydomo.testing
 from polydomo import Worker
+from polydomo.cli import memo
 from polydomo.cli.arguments import encode
 from polydomo.errors import SettingError
 from tests.cli.shell import PATIENCE, Broker, complaint, run
@@ -105,3 +107,10 @@ def test_the_story_of_a_request(broker: Broker) -> None:
     assert story["trace"] == trace
     assert httpx.get(f"{url}/v1/requests/nonsense").status_code == 400
     assert httpx.get(f"{url}/v1/requests/{'0' * 26}", timeout=PATIENCE).status_code == 404
+
+
+def test_memo_ls_without_memoised_services(capsys: pytest.CaptureFixture[str]) -> None:
+    with polydomo.testing.broker() as broker:
+        memo.ls(broker.url)
+        memo.ls(broker.url, json=True)
+    assert capsys.readouterr().out == f"{memo.NOT_MEMOISED}\n[]\n"

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from polydomo.cli.up import open_memo
 from polydomo.errors import SettingError
 from polydomo.protocols.memo_cid import Cid
 from polydomo.protocols.memo_node import node_cid
-from polydomo.protocols.memo_values import MemoValues
+from polydomo.protocols.memo_values import MemoValues, StoreFault
+from polydomo.server.settings import Settings
 from polydomo.stores.memo import MemoStore
+from polydomo.stores.no_memo import NoMemoStore
 
 
 class Clock:
@@ -148,3 +151,16 @@ def test_kill_9_leaves_it_intact(tmp_path: Path) -> None:
             assert store.node(cid) == data and store.call("f", [cid]) == cid and store.reply(b"%d" % number) == data
     with contextlib.closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_store_that_cannot_be_opened_refuses_writes_only(tmp_path: Path) -> None:
+    """A broker starts without its memo store, for example on a full disk, unless services are memoised."""
+    (tmp_path / "memo.db").write_bytes(b"not a database" * 100)
+    settings = Settings(data=str(tmp_path))
+    store = open_memo(settings)
+    assert isinstance(store, NoMemoStore) and store.reply(b"key") is None and store.heads() == []
+    with pytest.raises(StoreFault, match=r"memo\.db"):
+        store.put_reply(b"key", "upper", "", b"")
+    settings.memo.services = ["upper"]
+    with pytest.raises(SettingError, match=r"memo\.db"):
+        open_memo(settings)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
     from polydomo.server.settings import Settings
     from polydomo.stores.memo import MemoStore
+    from polydomo.stores.no_memo import NoMemoStore
 
 Loop = Callable[[], asyncio.AbstractEventLoop]
 
@@ -159,11 +160,20 @@ def process_count(settings: "Settings") -> int:
     return min(cores, MAX_PROCESSES)
 
 
-def open_memo(settings: "Settings") -> "MemoStore":
-    """The store for MemoDB and memoised services. Raises SettingError."""
+def open_memo(settings: "Settings") -> "MemoStore | NoMemoStore":
+    """The store for MemoDB and memoised services. Raises SettingError if services are memoised; otherwise a broker whose store cannot be
+    opened, for example because the disk is full, runs without it."""
+    from polydomo.server import logs
     from polydomo.stores.memo import FILE, MemoStore
+    from polydomo.stores.no_memo import NoMemoStore
 
-    return MemoStore(Path(settings.data) / FILE, time.time, settings.memo.max_bytes, settings.memo.max_age)
+    try:
+        return MemoStore(Path(settings.data) / FILE, time.time, settings.memo.max_bytes, settings.memo.max_age)
+    except SettingError as error:
+        if settings.memo.services:
+            raise
+        logs.say(logs.get("memo"), logging.WARNING, "no memo store is kept", why=str(error))
+        return NoMemoStore(str(error))
 
 
 def run_to_end(broker: Coroutine[None, None, None]) -> None:
