@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -204,17 +204,17 @@ def test_code_that_executors_cannot_import_is_reported_once(
 
 
 @contextmanager
-def cluster(scratch: Path, cores: int = 8) -> Iterator[str]:
-    """A master and two workers."""
-    place = ("--host", "127.0.0.1", "--webui-port", "0")
-    master = ("org.apache.spark.deploy.master.Master", *place, "--port", "0")
-    worker = ("org.apache.spark.deploy.worker.Worker", *place, "-c", str(cores), "-m", "2g")
-    with daemon(*master, until=r"spark://127\.0\.0\.1:[1-9]\d*", scratch=scratch) as url:
-        with (
-            daemon(*worker, "-d", str(scratch / "w1"), url, until="Successfully registered", scratch=scratch),
-            daemon(*worker, "-d", str(scratch / "w2"), url, until="Successfully registered", scratch=scratch),
-        ):
-            yield url
+def cluster(scratch: Path, cores: int = 8, hosts: tuple[str, ...] = ("127.0.0.1", "127.0.0.1")) -> Iterator[str]:
+    """A master, and a worker at each of the hosts."""
+    no_page = ("--webui-port", "0")
+    master = ("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", *no_page, "--port", "0")
+    worker = ("org.apache.spark.deploy.worker.Worker", *no_page, "-c", str(cores), "-m", "2g")
+    with ExitStack() as stack:
+        url = stack.enter_context(daemon(*master, until=r"spark://127\.0\.0\.1:[1-9]\d*", scratch=scratch))
+        for number, host in enumerate(hosts, 1):
+            words = (*worker, "--host", host, "-d", str(scratch / f"w{number}"), url)
+            stack.enter_context(daemon(*words, until="Successfully registered", scratch=scratch))
+        yield url
 
 
 def executors(scratch: Path) -> list[int]:

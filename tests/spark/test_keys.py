@@ -136,7 +136,8 @@ session.close(spark)
 def test_a_speculative_task_on_a_cluster_joins_the_first_one(tmp_path: Path) -> None:
     """The slowest row ends only when a speculative copy of its task has asked for it too."""
     runs: Counter[str] = Counter()
-    with polydomo.testing.broker() as broker, cluster(tmp_path, cores=2) as master:
+    hosts = ("127.0.0.1", "127.0.0.2")  # Spark starts no second copy of a task on the same host
+    with polydomo.testing.broker() as broker, cluster(tmp_path, cores=2, hosts=hosts) as master:
         worker = polydomo.Worker(broker.url, concurrency=8)
 
         @worker.service("slow")
