@@ -272,6 +272,22 @@ def test_a_requeue_in_the_hour_before_belongs_to_its_request(tmp_path: Path) -> 
     assert pick(found["workers"], "window", "turns", "given_back", "run_us") == [(NOON, 1, 1, 4_000_000)]
 
 
+def test_the_audit_remembers_what_each_batch_says_about_a_service(tmp_path: Path) -> None:
+    """The second batch breaks no rule, but what it says matters for the rows of later ones."""
+
+    def found(*events: tuple[int, str, int, int]) -> list[tuple[Any, ...]]:
+        more: Row = {"service": "echo", "worker": 1, "client": 1}
+        rows = [
+            message(seq, event, seq, number=number, attempt=attempt, **more) for seq, event, number, attempt in events
+        ]
+        return pick(tables(tmp_path, rows)["audit"], "service", "seq", rule="given-back-first")
+
+    assert found((1, schema.DISPATCHED, 1, 1), (2, schema.REQUEUED, 1, 1)) == []
+    assert found((3, schema.DISPATCHED, 1, 2)) == []
+    assert found((4, schema.DISPATCHED, 2, 1), (5, schema.REQUEUED, 2, 1)) == []
+    assert found((6, schema.DISPATCHED, 3, 1)) == [("echo", 6)], "request 2 waits at the head of the queue"
+
+
 def test_memoised_requests_are_counted_and_are_no_work(tmp_path: Path) -> None:
     """A miss that a worker runs, a request that joins it over the edge of the hour, and 30 hits that the memo store answers."""
     store: Row = {"worker": 9, "worker_protocol": "memoised", "worker_peer": "the broker's memo store"}

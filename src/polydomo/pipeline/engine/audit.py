@@ -189,8 +189,8 @@ CREATE OR REPLACE TEMP TABLE closer AS SELECT key, seq, time, ({counted}) AS cou
             scope=part,
         )
         self._running(scope, key)
-        self._totals(scope, key)
-        self._retire(scope, key, counted)
+        self._totals(scope, key, counted)
+        self._retire(scope, counted)
 
     def _reappeared(self, scope: Scope) -> bool:
         """Whether there are new rows about a retired key."""
@@ -251,17 +251,22 @@ FROM chosen"""
             "FROM found f ASOF LEFT JOIN proofs p ON f.key = p.key AND f.seq >= p.seq"
         )
 
-    def _totals(self, scope: Scope, key: str) -> None:
+    def _totals(self, scope: Scope, key: str, counted: str) -> None:
         """Finds breaches of TOTAL rules, and computes the counts of all suspects and of all keys in the state."""
         counters = counters_of(scope)
-        sums = ", ".join(f"{_total(counter, f'{counter.name}_added')} AS {counter.name}" for counter in counters)
+        if scope[-1] in TEXT_KEYS:  # services that the prefilter has cleared have counts, too
+            sums = ", ".join(f"{_total(counter, _amount(counter))} AS {counter.name}" for counter in counters)
+            source = f"matter WHERE ({counted})"
+        else:
+            sums = ", ".join(f"{_total(counter, f'{counter.name}_added')} AS {counter.name}" for counter in counters)
+            source = "closer WHERE counted"
         merged = ", ".join(f"{_merge(counter)} AS {counter.name}" for counter in counters)
         most = reference.MAX_PROOF
         self.duck.run(
             f"""CREATE OR REPLACE TEMP TABLE sums AS
 WITH fresh AS (SELECT key, {sums}, max(seq) AS seq, arg_max(time, seq) AS time, list_slice(list(DISTINCT seq ORDER BY seq),
     -{most}, -1) AS seqs
-    FROM closer WHERE counted GROUP BY key)
+    FROM {source} GROUP BY key)
 SELECT coalesce(f.key, k.{key}) AS key, {merged}, coalesce(f.seq, k.seq) AS seq, coalesce(f.time, k.time) AS time,
     list_slice(list_concat(coalesce(k.seqs, []), coalesce(f.seqs, [])), -{most}, -1) AS seqs
 FROM fresh f FULL JOIN known k ON f.key = k.{key}"""
@@ -277,23 +282,13 @@ FROM (SELECT *, {self.stopped} AS run_stopped, {self.missing} AS run_missing FRO
         )
         self.duck.run(f"INSERT INTO breaches SELECT rule, {_about(scope, 'key')}, seq, time, seqs, '' FROM totals")
 
-    def _retire(self, scope: Scope, key: str, counted: str) -> None:
+    def _retire(self, scope: Scope, counted: str) -> None:
         """Computes the scope's part of the new state."""
         part, duck = scope[-1], self.duck
         names = ", ".join(counter.name for counter in counters_of(scope))
         done = f"({RETIRED.get(part, 'false')}) AND key NOT IN (SELECT key FROM totals)"
         place = "NULL AS key, NULL AS stop, key AS name" if part in TEXT_KEYS else "key, NULL AS stop, '' AS name"
         table = f"state_of_{part}"
-        if part in TEXT_KEYS:  # services that the prefilter cleared have counts, too
-            totals = ", ".join(
-                f"{_total(counter, _amount(counter))} AS {counter.name}" for counter in counters_of(scope)
-            )
-            duck.run(
-                f"""CREATE OR REPLACE TEMP TABLE sums AS SELECT * FROM sums UNION ALL BY NAME
-SELECT key, {totals}, max(seq) AS seq, arg_max(time, seq) AS time,
-    list_slice(list(DISTINCT seq ORDER BY seq), -{reference.MAX_PROOF}, -1) AS seqs
-FROM matter WHERE ({counted}) AND key NOT IN (SELECT key FROM sums) GROUP BY key"""
-            )
         duck.run(
             f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT '{part}' AS scope, 'counts' AS what, {place}, seq, time, seqs, {names} "
             f"FROM sums WHERE NOT ({done})"
