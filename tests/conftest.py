@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.cli.shell import RECENT
-from tests.stalls import pytest_runtest_protocol as pytest_runtest_protocol
+from tests.stalls import Stalls
 
 if TYPE_CHECKING:
     from polydomo import testing
@@ -32,6 +32,10 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     if report.failed:
         report.sections += [("a process of this or an earlier test", process.summary()) for process in RECENT]
     return report
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Stalls())
 
 
 @pytest.fixture

@@ -187,6 +187,7 @@ def test_a_broker_that_does_not_read_slows_the_client_down() -> None:
         asyncio.run(scenario())
 
 
+@pytest.mark.real_time
 def test_waiting_for_a_broker_that_does_not_read_ends_at_the_deadline() -> None:
     settings = Settings(limits=Limits(max_outstanding=1))
     with testing.broker(settings=settings) as broker:
@@ -200,6 +201,7 @@ def test_waiting_for_a_broker_that_does_not_read_ends_at_the_deadline() -> None:
         asyncio.run(scenario())
 
 
+@pytest.mark.real_time
 def test_no_such_service_is_reported_if_the_protocol_can() -> None:
     with testing.broker(settings=Settings(queue_expiry=0.1)) as broker:
         with Client(broker.url) as client, pytest.raises(NoSuchService, match="nothing"):
@@ -250,6 +252,7 @@ def test_leaving_a_stream_early(broker: testing.Broker, protocol: str) -> None:
         broker.wait_until(lambda server: server.broker.open_requests == 0)
 
 
+@pytest.mark.real_time
 def test_a_stream_ends_with_its_deadline(broker: testing.Broker) -> None:
     worker = Worker(broker.url)
     over = threading.Event()
@@ -260,7 +263,7 @@ def test_a_stream_ends_with_its_deadline(broker: testing.Broker) -> None:
             yield "tick"
 
     with worker, Client(broker.url) as client:
-        parts = client.stream("endless", timeout=SHORT)
+        parts = client.stream("endless", timeout=0.5)
         assert next(parts).text == "tick"
         with pytest.raises(CallTimeout):
             list(parts)

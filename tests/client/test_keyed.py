@@ -152,6 +152,7 @@ def test_a_client_that_lost_its_connection_finds_its_run(broker: testing.Broker,
         assert call.result(WAIT).text == "part.x 1"
 
 
+@pytest.mark.real_time
 def test_another_body_is_refused(broker: testing.Broker, gate: Gate) -> None:
     with Client(broker.url, timeout=WAIT) as client, Client(broker.url, "emqp", timeout=1.0) as other:
         open_call = client.submit("gated", "x", key="k")

@@ -202,6 +202,7 @@ def test_invalid_settings() -> None:
 # --- calls that nobody waits for
 
 
+@pytest.mark.real_time
 @every_protocol
 def test_calls_that_time_out_in_the_queue_never_run(broker: testing.Broker, protocol: str) -> None:
     """Issue 17: one worker that needs 0.5 s, and eight calls with a timeout of 1.2 s."""
@@ -372,11 +373,11 @@ def test_a_function_knows_how_long_its_caller_waits(broker: testing.Broker, prot
         return f"{call.timeout} {before}"
 
     with worker, Client(broker.url) as client:
-        timeout, remaining = map(float, client.call("left", timeout=20.5).text.split())
+        timeout, remaining = map(float, client.call("left", timeout=60.5).text.split())
         if protocol in ("mdp1", "mdp2"):  # a deadline does not fit in their messages
             assert (timeout, remaining) == (0.0, math.inf)
         else:
-            assert 10 < remaining <= timeout <= 20.5  # also over eMQP, whose own timeouts are whole seconds
+            assert 30 < remaining <= timeout <= 60.5  # also over eMQP, whose own timeouts are whole seconds
 
 
 def test_a_deadline_counts_from_when_the_call_arrived(broker: testing.Broker) -> None:
