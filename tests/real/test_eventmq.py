@@ -14,7 +14,7 @@ from polydomo.server.settings import Settings
 from tests.real.peers import PATIENCE, Program, needs
 from tests.real.waiting import free_port, until
 
-pytestmark = needs("eventmq")
+pytestmark = [needs("eventmq"), pytest.mark.real_time]
 
 # Its daemons take every setting from a variable. A short patience makes them look for a broker that is gone sooner than after 15 s.
 QUICK = {"EVENTMQ_HEARTBEAT_TIMEOUT": "1", "EVENTMQ_HEARTBEAT_INTERVAL": "1", "EVENTMQ_HEARTBEAT_LIVENESS": "2"}

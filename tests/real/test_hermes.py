@@ -12,7 +12,11 @@ from tests.cli.shell import Running
 from tests.real.namespace import Namespace, why_not
 from tests.real.peers import Program, needs
 
-pytestmark = [needs("Hermes"), pytest.mark.skipif(bool(why_not()), reason=f"real peers: {why_not()}")]
+pytestmark = [
+    pytest.mark.real_time,
+    needs("Hermes"),
+    pytest.mark.skipif(bool(why_not()), reason=f"real peers: {why_not()}"),
+]
 
 
 class Ours(Running):

@@ -14,7 +14,7 @@ from polydomo.server.settings import Settings
 from tests.real.peers import PATIENCE, Program, needs, run
 from tests.real.waiting import free_port, until
 
-pytestmark = needs("majortomo")
+pytestmark = [needs("majortomo"), pytest.mark.real_time]
 
 BEAT = 0.2
 Switch = tuple[Callable[[], None], Callable[[], None]]  # kills a broker, starts it again
@@ -42,7 +42,7 @@ def some_broker(whose: str) -> Iterator[str]:
 @pytest.mark.parametrize("whose", ["theirs", "ours"])
 def test_its_command_line(whose: str) -> None:
     with some_broker(whose) as url, Program("-m", "majortomo.echo", "-b", url, "worker"):
-        ask = ["-m", "majortomo.echo", "-b", url, "client", "-m", "hello", "-r", "3", "-d", "0", "-t", "20"]
+        ask = ["-m", "majortomo.echo", "-b", url, "client", "-m", "hello", "-r", "3", "-d", "0", "-t", "60"]
         assert run(*ask) == ["\x1b[38;32mGot response: [b'hello']\x1b[0m"] * 3
 
 

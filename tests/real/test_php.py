@@ -23,7 +23,10 @@ def missing() -> str:
     return "" if "zmq" in modules else "php has no ZeroMQ extension (Debian: php-zmq)"
 
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=f"real peers: {missing()}")
+pytestmark = [
+    pytest.mark.skipif(bool(missing()), reason=f"real peers: {missing()}"),
+    pytest.mark.real_time,
+]
 
 
 class Worker:
@@ -45,7 +48,7 @@ class Worker:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    with Broker(tmp_path) as broker:
+    with Broker(tmp_path, "--mdp-beat=2500ms") as broker:
         yield broker
 
 

@@ -1,5 +1,7 @@
 """pyzmq-mdp 0.2, MDP/0.1 of 2012: its worker and client with our broker. The client gets header and service with each reply."""
 
+import pytest
+
 import polydomo
 from polydomo import testing
 from polydomo.server.server import BrokerServer
@@ -7,17 +9,17 @@ from polydomo.server.setting_sections import Mdp
 from polydomo.server.settings import Settings
 from tests.real.peers import Program, needs, run
 
-pytestmark = needs("mdp")
+pytestmark = [needs("mdp"), pytest.mark.real_time]
 
 
 def test_a_call_and_mmi() -> None:
     with testing.broker() as broker, Program("mdp_worker.py", broker.url, "reverse"):
         broker.wait_for("reverse")
-        assert run("mdp_ask.py", broker.url, "reverse", "20000", "a", "b", "c") == [
+        assert run("mdp_ask.py", broker.url, "reverse", "60000", "a", "b", "c") == [
             '["MDPC01", "reverse", "c", "b", "a"]'
         ]
-        assert run("mdp_ask.py", broker.url, "mmi.service", "20000", "reverse") == ['["MDPC01", "mmi.service", "200"]']
-        assert run("mdp_ask.py", broker.url, "mmi.service", "20000", "nobody") == ['["MDPC01", "mmi.service", "404"]']
+        assert run("mdp_ask.py", broker.url, "mmi.service", "60000", "reverse") == ['["MDPC01", "mmi.service", "200"]']
+        assert run("mdp_ask.py", broker.url, "mmi.service", "60000", "nobody") == ['["MDPC01", "mmi.service", "404"]']
 
 
 def test_an_idle_worker_stays_and_a_dead_one_is_removed() -> None:

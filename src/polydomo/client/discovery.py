@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from polydomo.client.suspension import running_timeout
+from polydomo.client.suspension import running_timeout, wait_running
 from polydomo.errors import NotConnected
 from polydomo.limits import BEACON_PORT
 from polydomo.protocols.dbp_udp import read_beacon
@@ -64,7 +64,7 @@ async def find(at: Address, timeout: float) -> Address:
 async def listen(seconds: float, at: Address = ANYWHERE) -> list[FoundBroker]:
     """All brokers whose beacons arrive within that time."""
     async with listening(at) as beacons:
-        await asyncio.sleep(seconds)
+        await wait_running([asyncio.get_running_loop().create_future()], seconds)
         return list(beacons.brokers.values())
 
 

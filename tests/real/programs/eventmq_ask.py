@@ -19,7 +19,7 @@ poller.register(socket.zsocket, zmq.POLLIN)
 for line in sys.stdin:
     what, *rest = json.loads(line)
     if what == "receive":
-        answer = socket.recv_multipart() if poller.poll(20_000) else None
+        answer = socket.recv_multipart() if poller.poll(60_000) else None
         answer = [part.decode() if isinstance(part, bytes) else part for part in answer] if answer else None
     elif what == "publish":
         answer = send_publish_request(socket, *rest)

@@ -8,5 +8,5 @@ from majortomo import Client
 url, service, *frames = sys.argv[1:]
 with Client(url) as client:
     client.send(service, *(frame.encode() for frame in frames))
-    for part in client.recv_all(timeout=20.0):
+    for part in client.recv_all(timeout=60.0):
         print(json.dumps([frame.decode() for frame in part]), flush=True)
