@@ -12,6 +12,7 @@ import pytest
 
 import polydomo
 from polydomo import testing
+from tests import modules_page
 
 ROOT = Path(__file__).parents[1]
 WAIT = 60.0
@@ -129,3 +130,9 @@ def test_the_package_is_cheap_to_import() -> None:
 def test_unknown_names_are_no_attributes() -> None:
     with pytest.raises(AttributeError, match="Broker"):
         polydomo.Broker  # noqa: B018
+
+
+def test_every_module_is_listed_once_with_its_purpose() -> None:
+    """If this fails after a module was added, moved or removed: ``python -m tests.modules_page``."""
+    listed = re.findall(r"^\| `(\S+\.py)` \| \S.* \|$", modules_page.PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(str(module) for module in modules_page.modules())

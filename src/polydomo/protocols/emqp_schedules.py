@@ -1,5 +1,7 @@
-"""eMQP's SCHEDULE and UNSCHEDULE, ``"" eMQP/1.0 COMMAND msgid queue headers interval message cron``: checked, and applied by a connected
-scheduler or by the broker's job store."""
+"""eMQP's SCHEDULE and UNSCHEDULE: checks them, and applies them to a connected scheduler or to the broker's job store.
+
+The frames are ``"" eMQP/1.0 COMMAND msgid queue headers interval message cron``.
+"""
 
 from polydomo.errors import ProtocolViolation
 from polydomo.protocols import emqp_headers
