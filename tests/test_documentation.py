@@ -1,4 +1,4 @@
-"""The examples of docs/libraries.md and of the docstrings run as they stand, but for the address."""
+"""The examples of docs/libraries.md and of the docstrings run as they stand, but for the address; docs/modules.md is complete."""
 
 import doctest
 import importlib
