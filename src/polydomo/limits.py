@@ -371,6 +371,7 @@ CLOSE_PROGRESS: Final = (
 CLOSE_MOST: Final = 10.0  # How long a closing connection may take in total to send its remaining output.
 SWEEP_INTERVAL: Final = 1.0  # The server looks for overdue connections this often.
 SWEEP_LATE: Final = 0.1  # A delay longer than this extends the deadlines of connections: the process did not run.
+LISTED: Final = 5  # Services that a worker names in a log line; the others are counted.
 REJECTED: Final = 2  # Registrations in a row that end at once: the broker rejects them, and the worker logs that once.
 SETTLED: Final = 5.0  # After a connection that lasted this long, the backoff starts again at the first delay.
 KEEPALIVE_IDLE: Final = 15  # Whole seconds of silence before TCP keepalive probes the broker's machine.

@@ -349,6 +349,8 @@ def test_a_plain_durable_request_outlives_its_client(broker: Broker, client: Cli
     with Client(broker.url, timeout=PATIENCE) as first:
         first.submit("durable", "left behind")
         broker.wait_until(lambda server: len(server.broker.durable.jobs.open) == 1)  # type: ignore[union-attr]
+        rows = client.call("polydomo.requests").json()
+        assert [row["state"] for row in rows if row["protocol"] == "mdx"] == ["waiting"]
     with Served(broker.url, "durable") as served:
         broker.wait_until(lambda server: not server.broker.durable.jobs.open)  # type: ignore[union-attr]
         assert client.call("durable", "left behind").text == "LEFT BEHIND"
@@ -400,6 +402,8 @@ def test_a_paused_service_queues_requests_until_it_resumes(broker: Broker, clien
         assert served.calls == []
         (listed,) = client.call("polydomo.services").json()
         assert (listed["state"], listed["queued"]) == ("paused", 1)
+        (waiting,) = client.call("polydomo.requests").json()
+        assert (waiting["state"], waiting["why"]) == ("queued", "the service is paused")
         row = run(jobs.order("resume", {"service": "upper"}, PATIENCE))
         assert not row["paused"] and row["known"]
         (listed,) = client.call("polydomo.services").json()

@@ -43,6 +43,7 @@ from polydomo.protocols.request import (
     CLIENT_TIMEOUT,
     DONE,
     HELD,
+    PARKED,
     QUEUED,
     Request,
 )
@@ -276,7 +277,7 @@ def request_row(broker: "Broker", request: Request) -> Row:
         "service": text(request.service.name),
         "client": f"c{request.session.number}",
         "protocol": request.session.protocol,
-        "state": STATES[request.state],
+        "state": _state(request),
         "state_since": iso_time(broker.wall + since),
         "state_us": microseconds(broker.now - since),
         "accepted": iso_time(broker.wall + request.accepted),
@@ -291,10 +292,18 @@ def request_row(broker: "Broker", request: Request) -> Row:
     }
 
 
+def _state(request: Request) -> str:
+    if request.state == PARKED:
+        return "queued" if request.service.paused else "waiting"
+    return STATES[request.state]
+
+
 def why(request: Request) -> str:
     """Why the request is in its current state, as text."""
     service = request.service
     worker = request.worker
+    if request.state == PARKED:
+        return "the service is paused" if service.paused else "its durable job has no outcome yet"
     if request.state == HELD and worker is not None:
         return f"{_holder(worker)} has it"
     if request.state == DONE and worker is not None:

@@ -50,7 +50,7 @@ def figures(broker: "Broker") -> Row:
         "connections": connections(broker),
         "workers": workers(broker),
         "open_requests": open_requests(broker),
-        "queued": sum(service.queue_length for service in services),
+        "queued": sum(service.queue_length for service in services) + sum(map(len, broker.control.paused.values())),
         "held_bytes": broker.held_bytes,
         "span_us": microseconds(monitor.span),
         **_rates(everything, failed, monitor.span),
@@ -122,12 +122,13 @@ def _recent(broker: "Broker") -> "dict[bytes, dict[str, Tally]]":
 
 def traffic(broker: "Broker", service: Service) -> Row:
     """The queue and the outcomes of a service."""
-    first = queues.oldest(service) if service.queue_length else None
+    parked = broker.control.paused.get(service.name, {}) if service.paused else {}
+    first = queues.oldest(service) if service.queue_length else next(iter(parked), None)
     crossed = broker.monitor.tallies.get((service.name, CROSSED))  # counted by the process whose client asked
     answered = crossed.answered + len(crossed.fresh) if crossed is not None else 0
     failed = sum(crossed.failed.values()) if crossed is not None else 0
     return {
-        "queued": service.queue_length + (len(broker.control.paused.get(service.name, ())) if service.paused else 0),
+        "queued": service.queue_length + len(parked),
         "oldest_wait_us": microseconds(broker.now - first.accepted) if first is not None else 0,
         "requests": service.accepted - answered - failed,
         "answered": service.answered - answered,

@@ -28,6 +28,7 @@ COLOURS = {
     "registering": "magenta",
     "paused": "yellow",
     "drained": "yellow",
+    "draining": "yellow",
 }
 
 SERVICES = [
@@ -140,8 +141,8 @@ def service_cells(row: Row) -> list[str]:
 
 def worker_cells(row: Row) -> list[str]:
     return [
-        row["worker"],
-        row["state"],
+        clean(f"{row['worker']} ({row['name']})") if row.get("name") else row["worker"],
+        "draining" if row.get("draining") else row["state"],
         row["protocol"],
         clean(",".join(row["services"])),
         str(row["held"]),

@@ -16,7 +16,7 @@ from polydomo.protocols import registry
 from polydomo.protocols.ends import WorkerEnd
 from polydomo.worker.functions import Function, Threads
 from polydomo.worker.schema_sender import SchemaSender
-from polydomo.worker.service_connection import ServiceConnection, shares
+from polydomo.worker.service_connection import ServiceConnection, listed, shares
 from polydomo.worker.typed import Typed, is_typed
 
 log = logging.getLogger("polydomo.worker")
@@ -231,7 +231,7 @@ class AsyncWorker:
     async def _announce(self) -> None:
         """Logs the services and the address, once it has registered."""
         await self.ready()
-        names = ", ".join(name.decode(errors="backslashreplace") for name in self._functions)
+        names = listed(self._functions)
         several = f", {self.concurrency} calls at once" if self.concurrency > 1 else ""
         log.info("offering %s at %s over %s%s", names, self.url, self.protocol, several)
 

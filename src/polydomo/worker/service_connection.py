@@ -7,7 +7,7 @@ first connection opens as many more as needed (``siblings``).
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import ceil
 from typing import Any
 
@@ -15,7 +15,7 @@ from polydomo.client.connection import connect
 from polydomo.client.retry import Backoff
 from polydomo.client.suspension import wait_running
 from polydomo.errors import CallFailed, NotConnected, ProtocolViolation
-from polydomo.limits import CLOSE_TIME, CONNECT_TIME, REJECTED, SETTLED
+from polydomo.limits import CLOSE_TIME, CONNECT_TIME, LISTED, REJECTED, SETTLED
 from polydomo.protocols.ends import Cancelled, Job, Revoked, WorkerEnd
 from polydomo.protocols.request import FAILED
 from polydomo.wire.address import Address
@@ -45,6 +45,16 @@ class Work:
         self.task: asyncio.Task[None] | None = None
 
 
+def listed(names: Iterable[bytes]) -> str:
+    """
+    >>> listed([b"a", b"b"]), listed([b"%d" % n for n in range(9)])
+    ('a, b', '0, 1, 2, 3, 4 and 4 more')
+    """
+    shown = [name.decode(errors="replace") for name in names]
+    more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
+    return ", ".join(shown[:LISTED]) + more
+
+
 class ServiceConnection:
     """Stays registered until ``stop``."""
 
@@ -67,7 +77,7 @@ class ServiceConnection:
         self.make_end = make_end
         self.functions = functions
         self.threads = threads
-        self.name = ", ".join(name.decode(errors="replace") for name in functions)
+        self.name = listed(functions)  # for log lines
         self.ready = asyncio.Event()  # set after the first registration
         self.stopping = False
         self.refused = False  # no program listens at the address, as far as the last attempt shows

@@ -13,7 +13,7 @@ export const title = "Service";
 
 const TRENDS = [
   ["Requests/s", "rate", rate, (row) => row.rate],
-  ["p99", "p99", duration, (row) => row.p99_us],
+  ["p99", "p99", (us) => (us ? duration(us) : "–"), (row) => row.p99_us],
   ["Queue", "queued", count, (row) => row.queued],
   ["Failures/s", "failed", rate, (row) => row.failed_rate],
 ];
