@@ -1,6 +1,6 @@
 """``python -m polydomo`` runs the command ``polydomo``."""
 
-from polydomo.cli.main import app
+from polydomo.cli.start import main
 
 if __name__ == "__main__":
-    app(prog_name="polydomo")
+    main()
