@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from polydomo.cli import loading
 from polydomo.cli.security import add_to_command
+from polydomo.cli.values import pass_plain
 from polydomo.errors import (
     CallTimeout,
     ConnectionLost,
@@ -170,7 +171,7 @@ class Commands(TyperGroup):
     """Turns the errors of every command into one line and an exit status. Ctrl-C prints nothing."""
 
     def get_params(self, ctx: Any) -> Any:
-        return without_values(super().get_params(ctx))
+        return pass_plain(without_values(super().get_params(ctx)))
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of all commands. Imports them all, because whoever lists them shows more of each than its name."""
@@ -184,7 +185,7 @@ class Commands(TyperGroup):
         else:
             for shown in (command, *getattr(command, "commands", {}).values()):
                 add_to_command(shown)
-                without_values(shown.get_params(ctx))
+                pass_plain(without_values(shown.get_params(ctx)))
         return command
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
