@@ -109,6 +109,7 @@ def test_records_of_a_function_carry_its_request(
         assert len({*requests.values()}) == 3 and all(is_id(request) for request in requests.values())
 
 
+@pytest.mark.real_time
 def test_logging_does_not_wait_for_a_missing_broker(broker: polydomo.testing.Broker) -> None:
     broker.stop()
     handler = polydomo.logs.Handler(broker.url, service="patient", max_records=10)
@@ -185,6 +186,7 @@ for number in range(3):
 """
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("ending", ["", "sys.exit(0)", "raise SystemExit"])
 def test_the_records_of_a_short_program_arrive(broker: polydomo.testing.Broker, ending: str) -> None:
     """It ends at once, without closing the handler."""
@@ -193,6 +195,7 @@ def test_the_records_of_a_short_program_arrive(broker: polydomo.testing.Broker, 
     assert [row["message"] for row in records(broker, 3)] == ["warning 0", "warning 1", "warning 2"]
 
 
+@pytest.mark.real_time
 def test_a_program_whose_broker_is_gone_ends_soon_and_counts_its_records_as_dropped() -> None:
     report = "import atexit; atexit.register(lambda: print(handler.dropped))"
     program = SHORT.replace("handler = ", "handler = None\n" + report + "\nhandler = ")
@@ -202,6 +205,7 @@ def test_a_program_whose_broker_is_gone_ends_soon_and_counts_its_records_as_drop
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.real_time
 def test_all_publishers_together_hold_the_exit_up_for_one_second() -> None:
     program = """
 import time, atexit

@@ -137,9 +137,10 @@ def test_narrow_then_wide() -> None:
     async def play(route: Route, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         route.set(Weather(rate=10.0))
         writer.write(bytes(10_000))
-        assert await reader.read(10_000) in (b"\0", b"\0\0")
+        first = await reader.read(10_000)
+        assert 0 < len(first) < 1000, "after a pause of the machine more than a byte is due"
         route.heal()
-        assert len(await reader.readexactly(9_998)) == 9_998
+        await reader.readexactly(10_000 - len(first))
 
     played(play)
 

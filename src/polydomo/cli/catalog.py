@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polydomo.cli import options
-from polydomo.cli.options import Json, Timeout, To
+from polydomo.cli.options import ANSWER_TIME, Json, Timeout, To
 from polydomo.cli.render import Column, show, show_json
 from polydomo.limits import DBP_BROADCAST_PORT
 
@@ -37,7 +37,7 @@ def catalog(
     ] = None,
     to: To = None,
     json: Json = False,
-    timeout: Timeout = 5.0,
+    timeout: Timeout = ANSWER_TIME,
 ) -> None:
     """List the services in the catalog, or look up services by name, over DBP.
 
@@ -97,7 +97,7 @@ def register(
         int, typer.Option(metavar="PORT", min=1, max=65535, help="UDP port of the broker's broadcasts.")
     ] = DBP_BROADCAST_PORT,
     to: To = None,
-    timeout: Timeout = 5.0,
+    timeout: Timeout = ANSWER_TIME,
 ) -> None:
     """Register a service in the catalog over DBP, and keep it registered with heartbeats until SIGTERM or Ctrl-C.
 

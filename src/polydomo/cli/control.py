@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from polydomo.cli.options import Json, Timeout, To
+from polydomo.cli.options import ANSWER_TIME, Json, Timeout, To
 from polydomo.cli.render import show_json
 
 Row = dict[str, Any]
@@ -32,7 +32,7 @@ def order(to: str | None, what: str, header: Row, timeout: float) -> Row:
     return row
 
 
-def pause(service: Service, to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+def pause(service: Service, to: To = None, json: Json = False, timeout: Timeout = ANSWER_TIME) -> None:
     """Pause a service: its requests and jobs stay queued, without expiring, until `polydomo resume`.
 
     Workers finish the requests they are running.
@@ -44,7 +44,7 @@ def pause(service: Service, to: To = None, json: Json = False, timeout: Timeout 
     print_result(order(to, "pause", {"service": service}, timeout), json)
 
 
-def resume(target: Target, to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+def resume(target: Target, to: To = None, json: Json = False, timeout: Timeout = ANSWER_TIME) -> None:
     """Resume a service that was paused or drained, or a worker that was drained.
 
     **Examples**
@@ -55,7 +55,7 @@ def resume(target: Target, to: To = None, json: Json = False, timeout: Timeout =
     print_result(order_either(to, "resume", target, timeout), json)
 
 
-def drain(target: Target, to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+def drain(target: Target, to: To = None, json: Json = False, timeout: Timeout = ANSWER_TIME) -> None:
     """Drain a worker or a service.
 
     A drained worker gets no new requests, finishes its running ones, and stays connected. A drained service rejects new requests.

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from polydomo.cli import journal_search, options
-from polydomo.cli.options import Json, Timeout, To
+from polydomo.cli.options import ANSWER_TIME, Json, Timeout, To
 from polydomo.cli.reading import read
 from polydomo.cli.render import Column, clock, counted, latency, local, show, show_json, size, span_us
 
@@ -28,7 +28,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(status)
 
 
-def services(to: To = None, gone: Gone = False, json: Json = False, timeout: Timeout = 5.0) -> None:
+def services(to: To = None, gone: Gone = False, json: Json = False, timeout: Timeout = ANSWER_TIME) -> None:
     """List the services with their workers, queues and counts.
 
     **Examples**
@@ -43,7 +43,7 @@ def services(to: To = None, gone: Gone = False, json: Json = False, timeout: Tim
     listing(to, "services", json, timeout, SERVICES, service_cells)
 
 
-def workers(to: To = None, gone: Gone = False, json: Json = False, timeout: Timeout = 5.0) -> None:
+def workers(to: To = None, gone: Gone = False, json: Json = False, timeout: Timeout = ANSWER_TIME) -> None:
     """List the workers with protocol, services, state, failures and latency.
 
     **Examples**
@@ -61,7 +61,7 @@ def workers(to: To = None, gone: Gone = False, json: Json = False, timeout: Time
 def requests(
     to: To = None,
     json: Json = False,
-    timeout: Timeout = 5.0,
+    timeout: Timeout = ANSWER_TIME,
     since: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Show requests that finished within this time span, such as 10m."),
@@ -105,7 +105,7 @@ def requests(
         typer.echo(f"polydomo: only the first {MAX_LISTED} requests are listed", err=True)
 
 
-def clients(to: To = None, gone: Gone = False, json: Json = False, timeout: Timeout = 5.0) -> None:
+def clients(to: To = None, gone: Gone = False, json: Json = False, timeout: Timeout = ANSWER_TIME) -> None:
     """List the connections that are not workers, including the connection of this command.
 
     **Examples**
@@ -118,7 +118,7 @@ def clients(to: To = None, gone: Gone = False, json: Json = False, timeout: Time
     listing(to, "clients", json, timeout, CLIENTS, client_cells)
 
 
-def status(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+def status(to: To = None, json: Json = False, timeout: Timeout = ANSWER_TIME) -> None:
     """Show the status of the broker.
 
     Exits with status 5 if no broker answers, so that scripts can wait for one.

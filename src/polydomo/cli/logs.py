@@ -9,7 +9,7 @@ import typer
 
 from polydomo.cli import options
 from polydomo.cli.inspection import fetch
-from polydomo.cli.options import Timeout, To
+from polydomo.cli.options import ANSWER_TIME, Timeout, To
 from polydomo.cli.render import clean, local, on_terminal
 
 Row = dict[str, Any]
@@ -34,7 +34,7 @@ def logs(
         int, typer.Option("--lines", "-n", metavar="N", min=0, max=1000, help="Show at most N collected records.")
     ] = 100,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
-    timeout: Timeout = 5.0,
+    timeout: Timeout = ANSWER_TIME,
 ) -> None:
     """Show the log records that services have published, with the request each belongs to.
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from polydomo.cli.options import Json, Timeout, To
+from polydomo.cli.options import ANSWER_TIME, Json, Timeout, To
 from polydomo.cli.render import Column, show, show_json, size
 
 Row = dict[str, Any]
@@ -33,7 +33,7 @@ def memo() -> None:
 
 
 @commands.command()
-def ls(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+def ls(to: To = None, json: Json = False, timeout: Timeout = ANSWER_TIME) -> None:
     """List the services that have stored replies.
 
     **Examples**
@@ -60,7 +60,7 @@ def rm(
         str, typer.Argument(metavar="SERVICE", help="Name of the service; `lint.*` matches all names with that prefix.")
     ],
     to: To = None,
-    timeout: Timeout = 5.0,
+    timeout: Timeout = ANSWER_TIME,
 ) -> None:
     """Remove the stored replies of a service, so that its next requests run again.
 
@@ -74,7 +74,7 @@ def rm(
 
 
 @commands.command()
-def stats(to: To = None, json: Json = False, timeout: Timeout = 5.0) -> None:
+def stats(to: To = None, json: Json = False, timeout: Timeout = ANSWER_TIME) -> None:
     """Show hits, misses, and the size of the store.
 
     **Examples**
