@@ -58,9 +58,12 @@ class Extensions:
         """
         words: list[bytes] = []
         for word, name in WORDS.items():
-            value: int = getattr(self, name)
-            if value:
-                words.append(b"%b=%d" % (word, value) if word in NUMBERED else word)
+            if word in NUMBERED:
+                number: int = getattr(self, name)
+                if number:
+                    words.append(b"%b=%d" % (word, number))
+            elif getattr(self, name):
+                words.append(word)
         return b" ".join(words)
 
 
@@ -77,8 +80,12 @@ def parse(value: bytes) -> Extensions:
     for part in value.split():
         word, _, number = part.partition(b"=")
         name = WORDS.get(word)
-        if name is not None:
-            setattr(found, name, _number(number) if word in NUMBERED else True)
+        if name is None:
+            continue
+        if word in NUMBERED:
+            setattr(found, name, _number(number))
+        else:
+            setattr(found, name, True)
     return found
 
 
