@@ -229,7 +229,7 @@ def test_output_on_a_terminal_continues_after_a_restart_of_the_broker(tmp_path: 
             first.close()
             terminal.until(b"waiting for the broker")
             with Broker(tmp_path / "two", listen=url):
-                terminal.until(b"Ctrl-C ends", after=b"waiting for the broker")
+                terminal.until(b"Ctrl-C to quit", after=b"waiting for the broker")
                 assert terminal.interrupt() == 130
 
 

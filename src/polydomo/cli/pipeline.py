@@ -139,6 +139,8 @@ def engine(
 ) -> "Iterator[Executor]":
     """Where the tasks run. A Spark session is started when the first plan needs one, and stopped on exit."""
     try:
+        import duckdb  # noqa: F401 - the tasks use it
+
         from polydomo.pipeline import session
         from polydomo.pipeline.executors import BySize, Executor, OnSpark
     except ImportError as error:

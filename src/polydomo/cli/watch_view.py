@@ -311,7 +311,7 @@ def _head(figures: Row, history: History, trouble: str, width: int, height: int,
         text.append(f"   {clean(trouble)}; waiting for the broker", style="bold red")
     elif figures["draining"]:
         text.append("   stopping", style="bold yellow")
-    text.append("\n" if small else "   Ctrl-C ends\n", style="dim")
+    text.append("\n" if small else "   Ctrl-C to quit\n", style="dim")
     column = 0
     for name, value in headline(figures):
         if column and column + len(f"{name} {value}") > width:  # do not break between a name and its value

@@ -84,5 +84,5 @@ def check_size(body: list[bytes], limit: int = MAX_BODY) -> None:
     if size > limit:
         raise CallFailed(
             TOO_LARGE,
-            f"the body has {size} bytes; the limit is {limit} (limits.max_message of the broker, less room for the envelope)",
+            f"the body has {size:,} bytes; the limit is {limit:,} (limits.max_message of the broker, less room for the envelope)",
         )

@@ -433,7 +433,7 @@ class RequestReader:
         self.body = b""
         if head.body_size > self.max_body:
             raise HttpError(
-                413, f"the body has {head.body_size} bytes; the limit is {self.max_body} (limits.max_message)"
+                413, f"the body has {head.body_size:,} bytes; the limit is {self.max_body:,} (limits.max_message)"
             )
         self._reading_body = True
         if head.body_size == CHUNKED:

@@ -121,12 +121,15 @@ class Jobs:
         self._unclaimed.clear()
 
     def not_leading(self) -> StoreError:
-        text = (
-            f"another broker is the leader, at {self.leader}"
-            if self.leader
-            else "the job store has no leader at the moment; try again later"
+        if self.leader:
+            return StoreError(NOT_LEADER, f"another broker is the leader, at {self.leader}")
+        trouble = self.store.refusal()
+        why = (
+            f"the job store is not available: {trouble.text}"
+            if trouble is not None
+            else "the job store has no leader at the moment"
         )
-        return StoreError(NOT_LEADER, text)
+        return StoreError(NOT_LEADER, f"{why}; try again later")
 
     def put(self, op: Op) -> None:
         """Passes an operation to the store, under the current epoch."""
@@ -145,7 +148,8 @@ class Jobs:
             )
         if self.bytes + size > self.policy.max_bytes:
             return StoreError(
-                FULL, f"open jobs hold {self.bytes} bytes; the limit is {self.policy.max_bytes} (`durable.max_bytes`)"
+                FULL,
+                f"open jobs hold {self.bytes:,} bytes; the limit is {self.policy.max_bytes:,} (`durable.max_bytes`)",
             )
         return self.store.refusal()
 

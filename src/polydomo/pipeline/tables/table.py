@@ -67,7 +67,7 @@ class Table:
     def markdown(self) -> str:
         """The section of docs/pipeline.md about this table."""
         rows = "\n".join(f"| `{column.name}` | {column.type} | {column.says} |" for column in self.columns)
-        return f"### `{self.name}`\n\nA row is {self.says}.\n\n| column | type | says |\n|---|---|---|\n{rows}\n"
+        return f"### `{self.name}`\n\nA row is {self.says}.\n\n| column | type | meaning |\n|---|---|---|\n{rows}\n"
 
 
 # Every table is partitioned into directories by date and hour, and replaced hour by hour.
