@@ -293,7 +293,7 @@ def test_merging(name: str, parts: list[str], merged: object) -> None:
     assert json.loads(merging.merge(b"polydomo." + name.encode(), [part.encode() for part in parts])) == merged
 
 
-WORDS = st.sampled_from([b"PROCESS", b"SHORT", b"ROOM", b"ASK", b"ANSWER", b"EVENT", b"LOG", b"OTHER"])
+WORDS = st.sampled_from([b"PROCESS", b"SHORT", b"ROOM", b"ASK", b"ANSWER", b"EVENT", b"TAP", b"LOG", b"OTHER"])
 CONTENTS = st.one_of(
     st.sampled_from([b"s", b"0", b"1", b"99999999999999999999", b"polydomo.workers", b"polydomo.pause", b"metrics", b"log.s", b"{}", b""]),
     st.binary(max_size=12),

@@ -36,6 +36,7 @@ SERVICE: Final = "service"
 CLIENT: Final = "client"
 FIGURES = b"monitor.figures"
 TOPICS = b"monitor."
+TAP = b"monitor.tap."  # messages of requests (``journal/tap.py``)
 OTHERS = b""  # the name under which services without a tally of their own are counted
 
 
@@ -192,9 +193,12 @@ class Monitor:
                     self.broker.siblings.send_event(subscriber, topic, row)
 
     def event_of_sibling(self, topic: bytes, content: bytes) -> None:
-        """A worker or a service changed at another process of this broker."""
-        for subscriber in self.broker.publishing.subscriptions.match(topic):
-            if not subscriber.is_sibling:
+        """A worker or a service changed at another process of this broker, or a tap shows a message there."""
+        subscriptions = self.broker.publishing.subscriptions
+        # a subscription to all topics does not include taps
+        allowed = set(subscriptions.under(TAP)) if topic.startswith(TAP) else None
+        for subscriber in subscriptions.match(topic):
+            if not subscriber.is_sibling and (allowed is None or subscriber in allowed):
                 subscriber.send_publication(Publication(topic, join([topic, content])))
 
     def send_current(self, session: Session, prefix: bytes) -> None:

@@ -9,7 +9,8 @@ offered to the others, and all topics cross. Three things are different between 
     ASK      id name principal body     answer a reserved service for your own process
     ANSWER   id content
     LOG      topic body                 a log record that belongs to a request of the receiver
-    EVENT    topic content              a worker or a service changed (``monitor``)
+    EVENT    topic content              a worker or a service changed (``monitor``), or a message for a tap
+    TAP      0 or 1                     a peer of the sender watches messages: send yours as EVENTs
     SCHEDULE message                    eMQP's SCHEDULE or UNSCHEDULE, for process 0
 
 **Load.** A request goes to a worker of its own process if one is free. If it has waited for ``SPILL_DELAY``, the process sends SHORT to the
@@ -106,6 +107,8 @@ class Siblings:
         self.wanted: dict[Service, dict[Worker, None]] = {}  # siblings that asked for room here
         self.questions: dict[int, Question] = {}
         self.render_metrics: Callable[[], bytes] | None = None  # set by the owner of the sockets
+        self.tapping: dict[Worker, None] = {}  # siblings with a peer that watches messages (``journal/tap.py``)
+        self.has_tap = False  # this process has one
         self.relay: DurableRelay | None = None  # durable requests of this process, if process 0 has a job store
         self._timer = 0
         self._newest = 0  # number of the last question
@@ -128,6 +131,8 @@ class Siblings:
         self.bridges[worker] = -1
         session = worker.session
         session.send_to_sibling(b"PROCESS", [b"%d" % self.index])
+        if self.has_tap:
+            session.send_to_sibling(b"TAP", [b"1"])
         if self.index == 0:
             for name in sorted(job_services.ONLY_FIRST):
                 if self._broker.durable is not None or (name not in titanic.NAMES and name != ACCEPT):
@@ -135,6 +140,7 @@ class Siblings:
 
     def lost(self, worker: Worker) -> None:
         self.bridges.pop(worker, None)
+        self.tapping.pop(worker, None)
         for short in self.short.values():
             short.asked.pop(worker, None)
         for waiting in self.wanted.values():
@@ -157,6 +163,10 @@ class Siblings:
             self._on_answer(worker, int(rest[0][:18]), rest[1])
         elif word == b"EVENT" and len(rest) == 2:
             self._broker.monitor.event_of_sibling(rest[0], rest[1])
+        elif word == b"TAP" and rest == [b"1"]:
+            self.tapping[worker] = None
+        elif word == b"TAP" and rest == [b"0"]:
+            self.tapping.pop(worker, None)
         elif word == b"LOG" and len(rest) == 2:
             self._broker.publishing.publish(worker.session, rest[0], frame(rest[1], False))
         elif word == b"SCHEDULE" and len(rest) == 1:
@@ -336,6 +346,13 @@ class Siblings:
     def send_event(self, session: Session, topic: bytes, row: "dict[str, object]") -> None:
         session.send_to_sibling(b"EVENT", [topic, json.dumps(row).encode()])
 
+    def set_tap(self, has_tap: bool) -> None:
+        """Whether a peer of this process watches messages. The other processes learn of a change."""
+        if has_tap != self.has_tap:
+            self.has_tap = has_tap
+            for worker in self.bridges:
+                worker.session.send_to_sibling(b"TAP", [b"1" if has_tap else b"0"])
+
     def _ask(
         self,
         name: bytes,
@@ -436,6 +453,7 @@ class Siblings:
         for waiting in (*[short.asked for short in self.short.values()], *self.wanted.values()):
             for worker in waiting:
                 assert worker in self.bridges, f"bridge w{worker.number} waits for room and is gone"
+        assert self.tapping.keys() <= self.bridges.keys(), "a bridge that is gone watches messages"
         for question in self.questions.values():
             for worker in question.waiting:
                 assert worker in self.bridges, f"bridge w{worker.number} is asked and is gone"

@@ -1,7 +1,8 @@
 """The tap: publishes messages live under ``monitor.tap.``. It costs nothing without subscribers.
 
 With a subscriber, events are collected as for the journal, at most ``TAP_ROWS`` per tick, and published as JSON under the service's name.
-Further events are only counted, so that a tap cannot slow down a busy broker.
+Further events are only counted, so that a tap cannot slow down a busy broker. If the broker has several processes, a subscriber at one of
+them gets the events of all.
 """
 
 import json
@@ -9,6 +10,7 @@ from typing import Any
 
 from polydomo import limits
 from polydomo.broker.broker import Broker
+from polydomo.broker.monitor import TAP as TOPIC
 from polydomo.broker.recorder import Recorder
 from polydomo.journal import schema
 from polydomo.journal.chunk import NO_PEER, Peer, Run
@@ -22,7 +24,6 @@ from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body, frame
 
 NUMBERED = {"connection": "c", "client": "c", "worker": "w"}  # columns that number connections and workers
-TOPIC = b"monitor.tap."
 SKIPPED = "skipped"  # the event with the number of skipped events
 
 Row = dict[str, Any]
@@ -43,21 +44,26 @@ class Tap:
         return self._watcher is not None
 
     def tick(self) -> None:
+        siblings = self._broker.siblings
         watching = self._broker.publishing.subscriptions.under(TOPIC)
+        siblings.set_tap(bool(watching))
         if self._watcher is not None:
-            if watching:
+            if watching or siblings.tapping:
                 self._show(watching, self._watcher)
             else:
                 self._watcher = None
                 self._broker.record_to(self._recorder)
-        elif watching:
+        elif watching or siblings.tapping:
             self._watcher = Watcher(self._broker, self._run, self._bodies)
             self._broker.record_to(Tee(self._recorder, self._watcher))
 
     def _show(self, watching: list[Session], watcher: "Watcher") -> None:
         subscriptions = self._broker.publishing.subscriptions
+        siblings = self._broker.siblings
         for row in watcher.take():
             topic = TOPIC + row["service"].encode("utf-8", "backslashreplace")
+            for worker in siblings.tapping:
+                siblings.send_event(worker.session, topic, row)
             wanted = set(subscriptions.match(topic))
             body = frame(json.dumps(row).encode(), False)
             for session in watching:  # a subscription to all topics does not include taps
