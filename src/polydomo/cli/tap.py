@@ -92,9 +92,10 @@ class TapFollower:
     async def __call__(self) -> None:
         from polydomo.cli.exit_status import following
         from polydomo.client.subscriber import AsyncSubscriber
-        from polydomo.journal.tap import SKIPPED, TOPIC
+        from polydomo.broker.monitor import TAP
+        from polydomo.journal.tap import SKIPPED
 
-        prefix = TOPIC + self.service.encode()
+        prefix = TAP + self.service.encode()
         async with AsyncSubscriber(self.url, prefix) as subscriber:
             following(self.url)
             async for _, message in subscriber:

@@ -10,7 +10,7 @@ from typing import Any
 
 from polydomo import limits
 from polydomo.broker.broker import Broker
-from polydomo.broker.monitor import TAP as TOPIC
+from polydomo.broker.monitor import TAP
 from polydomo.broker.recorder import Recorder
 from polydomo.journal import schema
 from polydomo.journal.chunk import NO_PEER, Peer, Run
@@ -45,7 +45,7 @@ class Tap:
 
     def tick(self) -> None:
         siblings = self._broker.siblings
-        watching = self._broker.publishing.subscriptions.under(TOPIC)
+        watching = self._broker.publishing.subscriptions.under(TAP)
         siblings.set_tap(bool(watching))
         if self._watcher is not None:
             if watching or siblings.tapping:
@@ -61,7 +61,7 @@ class Tap:
         subscriptions = self._broker.publishing.subscriptions
         siblings = self._broker.siblings
         for row in watcher.take():
-            topic = TOPIC + row["service"].encode("utf-8", "backslashreplace")
+            topic = TAP + row["service"].encode("utf-8", "backslashreplace")
             for worker in siblings.tapping:
                 siblings.send_event(worker.session, topic, row)
             wanted = set(subscriptions.match(topic))
@@ -162,5 +162,5 @@ class Watcher(JournalRecorder):
             super().window_set(worker, change, runs)
 
     def published(self, session: Session, topic: bytes, body: Body) -> None:
-        if not topic.startswith(TOPIC) and not self._full_up():
+        if not topic.startswith(TAP) and not self._full_up():
             super().published(session, topic, body)
