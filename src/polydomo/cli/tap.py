@@ -90,9 +90,9 @@ class TapFollower:
         self.shown = 0
 
     async def __call__(self) -> None:
+        from polydomo.broker.monitor import TAP
         from polydomo.cli.exit_status import following
         from polydomo.client.subscriber import AsyncSubscriber
-        from polydomo.broker.monitor import TAP
         from polydomo.journal.tap import SKIPPED
 
         prefix = TAP + self.service.encode()
