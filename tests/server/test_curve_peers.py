@@ -66,6 +66,7 @@ def test_a_req_socket(place: Place, broker: polydomo.testing.Broker, worker: Non
     socket.close()
 
 
+@pytest.mark.real_time
 def test_zmtp_heartbeats_inside_curve(place: Place, broker: polydomo.testing.Broker, worker: None) -> None:
     """libzmq sends PING as a command inside CURVE, and closes the connection where no PONG comes."""
     socket = place.socket(zmq.REQ, broker.url, "alice", heartbeat_ivl=50, heartbeat_timeout=2000)
