@@ -119,6 +119,15 @@ class Actor:
             self.frozen = False
             self.start()
 
+    def handles(self, number: signal.Signals) -> bool:
+        """Whether it has a handler for the signal, or has ended. One that was restarted a moment ago may still load its modules."""
+        try:
+            status = Path(f"/proc/{self.process.pid}/status").read_text()
+        except OSError:
+            return True
+        caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
+        return self.process.poll() is not None or bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
     def send(self, number: signal.Signals) -> None:
         if self.process.poll() is None:
             self.process.send_signal(number)
@@ -391,10 +400,12 @@ class Stage:
     async def stop(self, role: str, patience: float) -> list[str]:
         """Sends SIGTERM to all actors of a role; returns the names of those that did not stop cleanly."""
         actors = self.of(role)
+        end = time.monotonic() + patience
         for actor in actors:
             del self.actors[actor.name]  # it is not restarted
+            while not actor.handles(signal.SIGTERM) and time.monotonic() < end:
+                await asyncio.sleep(0.05)
             actor.send(signal.SIGTERM)
-        end = time.monotonic() + patience
         while any(actor.process.poll() is None for actor in actors) and time.monotonic() < end:
             await asyncio.sleep(0.05)
         late = []
