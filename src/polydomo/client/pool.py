@@ -199,7 +199,7 @@ class SharedPool(Pool):
             dialing = self._dialing
             # If the attempt ends no later than this caller's limit, it is awaited to its end, because its error is the better one.
             # Not wait_for, because one caller's cancellation or deadline must not stop the attempt for the others.
-            await wait_running([dialing], None if self._dialing_until <= limit else limit - loop.time())
+            await asyncio.wait([dialing], timeout=None if self._dialing_until <= limit else max(limit - loop.time(), 0))
             if not dialing.done():
                 missing = "no broker was found" if self.address.kind == DISCOVER else "no answer"
                 raise NotConnected(self._trouble or f"{self.address}: {missing} in time")
