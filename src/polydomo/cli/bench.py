@@ -12,7 +12,7 @@ import typer
 
 from polydomo.cli import options
 from polydomo.cli.options import CLIENT_VARIABLE, Json
-from polydomo.cli.render import Column, show, show_json
+from polydomo.cli.render import Column, counted, show, show_json
 from polydomo.limits import MAX_BODY
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def report(outcomes: "list[Outcome]") -> None:
     load = outcomes[0].load
     sent = f"{load.rate:g} calls/s in all" if load.rate else f"{load.outstanding} calls outstanding each"
     typer.echo(
-        f"{load.clients} clients with {sent}, {load.workers} workers"
+        f"{counted(load.clients, 'client')} with {sent}, {counted(load.workers, 'worker')}"
         f"{f' that hold {load.credit} calls each' if load.credit > 1 else ''}, {load.duration:g} s"
     )
     titles = ("size", "requests/s", *PARTS, "failed")
