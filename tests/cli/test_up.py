@@ -27,7 +27,10 @@ def test_a_signal_stops_it_with_status_0(tmp_path: Path, number: signal.Signals)
 
 def test_a_request_in_flight_is_finished_before_it_stops(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Broker(tmp_path) as broker, broker.worker("slow", *script(f"{gate.script}; echo done")):
+    with (
+        Broker(tmp_path, "--grace", "5m") as broker,
+        broker.worker("slow", *script(f"{gate.script}; echo done")),
+    ):
         with Running("call", "slow", "--to", broker.url) as call:
             gate.wait()
             broker.send(signal.SIGTERM)

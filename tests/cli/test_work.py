@@ -108,11 +108,11 @@ def test_the_file_limit_is_raised_for_the_worker_but_not_its_programs(broker: Br
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_what_runs_finish(broker: Broker, tmp_path: Path, number: signal.Signals) -> None:
     gate = Gate(tmp_path)
-    with broker.worker("slow", *script(f"{gate.script}; echo done")) as worker:
+    with broker.worker("slow", "--grace", "300", *script(f"{gate.script}; echo done")) as worker:
         with Running("call", "slow", "--to", broker.url) as running:
             gate.wait()
             worker.send(number)
-            worker.logged(STOPPING % (1, 10))
+            worker.logged(STOPPING % (1, 300))
             gate.open()
             assert running.line() == b"done\n"
             assert worker.status() == 0
