@@ -24,7 +24,7 @@ COMPILED_TESTS ?= tests/wire tests/broker tests/jobs/test_jobs.py tests/server/t
 COMPILED_PYTEST = -q -n $(TEST_JOBS) --dist loadgroup -p no:cacheprovider --tb=native -m "not long"
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo compiled wheel test test-compiled test-long real-peers bench chaos siege soak sim fuzz lint docs clean bench-journal
+.PHONY: help up demo compiled wheel test checked-core test-compiled test-long real-peers bench chaos siege soak sim fuzz lint docs clean bench-journal
 
 help:  ## Show this list
 	@echo "polydomo: one broker for the Majordomo family of protocols. Targets:"
@@ -51,7 +51,9 @@ lint: $(VENV)/.all  ## Check style (ruff) and types (mypy --strict)
 	@echo "==> mypy --strict: types"
 	@$(PY) -m mypy --strict $(filter-out packaging setup.py,$(CHECKED))
 
-test: lint real-peers  ## Check style, types and layers, and run the tests
+# mypy and mypyc use one core each for most of their time, so they run side by side.
+test: real-peers  ## Check style, types and layers, and run the tests
+	@$(MAKE) -s -j 2 lint checked-core
 	@echo "==> pytest: the import rules of the layers"
 	@$(PY) -m pytest -q -p no:cacheprovider tests/test_layers.py
 	@echo "==> pytest: everything but the long forms"
@@ -59,11 +61,14 @@ test: lint real-peers  ## Check style, types and layers, and run the tests
 	@$(MAKE) -s test-compiled
 
 # The core compiled with seams, not optimised. It is built again only after a change; without a C compiler this is left out.
-test-compiled: $(VENV)/.all  ## Run the core's tests, seeds and mutants with the compiled core
+checked-core: $(VENV)/.all
 	@echo "==> mypyc: compiling the core for tests"
+	@if $(PY) packaging/compiled_core.py --has-compiler; then $(PY) packaging/compiled_core.py --check --to build/checked; fi
+
+test-compiled: checked-core  ## Run the core's tests, seeds and mutants with the compiled core
+	@echo "==> pytest: the compiled core"
 	@if $(PY) packaging/compiled_core.py --has-compiler; then \
-		$(PY) packaging/compiled_core.py --check --to build/checked \
-		&& PYTHONPATH=build/checked $(PY) -m pytest $(COMPILED_PYTEST) -o "pythonpath=build/checked ." $(COMPILED_TESTS); \
+		PYTHONPATH=build/checked $(PY) -m pytest $(COMPILED_PYTEST) -o "pythonpath=build/checked ." $(COMPILED_TESTS); \
 	else echo "there is no C compiler here: only the interpreted form was tested"; fi
 
 test-long: $(VENV)/.all  ## Run the full forms of the long tests (may take an hour)

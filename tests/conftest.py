@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -36,6 +36,21 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Stalls())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Makes ``xdist_group`` work with pytest 9.2: pytest-xdist 3.8 sets an attribute that this pytest no longer reads
+    (pytest-dev/pytest-xdist#1386), and each process would start its own JVM, browser and PostgreSQL."""
+    yield
+    if not getattr(config.option, "loadgroup", False):
+        return  # not a process of pytest-xdist with --dist loadgroup
+    for item in items:
+        groups = sorted({str(mark.args[0]) for mark in item.iter_markers("xdist_group")})
+        suffix = f"@{'_'.join(groups)}"
+        if groups and not item.nodeid.endswith(suffix):
+            structured: Any = item
+            structured._id = type(structured._id).parse(item.nodeid + suffix)
 
 
 @pytest.fixture

@@ -6,6 +6,15 @@ import pytest
 
 from tests.cli.shell import Broker, script
 
+SHARED = {"served", "stage", "journalled"}  # brokers with workers, made once for the tests of a module
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a broker run in one process of pytest-xdist. Otherwise each process would start the broker and its workers."""
+    for item in items:
+        if "tests/cli/" in item.path.as_posix() and SHARED.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
