@@ -288,6 +288,13 @@ def test_the_audit_remembers_what_each_batch_says_about_a_service(tmp_path: Path
     assert found((6, schema.DISPATCHED, 3, 1)) == [("echo", 6)], "request 2 waits at the head of the queue"
 
 
+def test_a_table_can_be_read_after_its_last_row_is_gone(tmp_path: Path) -> None:
+    """A row that is missing is a breach until its segment arrives."""
+    journals.write(tmp_path / "journal", [message(1, schema.LOG, 1)])
+    assert tables(tmp_path, [message(3, schema.LOG, 3)])["audit"]
+    assert tables(tmp_path, [message(2, schema.LOG, 2)])["audit"] == []
+
+
 def test_memoised_requests_are_counted_and_are_no_work(tmp_path: Path) -> None:
     """A miss that a worker runs, a request that joins it over the edge of the hour, and 30 hits that the memo store answers."""
     store: Row = {"worker": 9, "worker_protocol": "memoised", "worker_peer": "the broker's memo store"}

@@ -99,14 +99,13 @@ class Store:
             if name.endswith(".parquet") and name[0] not in "._"
         ]
 
-    def has_files(self, table: str) -> bool:
-        """Whether a table has any file with rows."""
+    def has_files(self, table: str, without: "set[str]") -> bool:
+        """Whether a table has any file besides these."""
         for date in self.storage.names(self.path(table)):
             for hour in self.storage.names(f"{self.path(table)}/{date}"):
                 folder = f"{self.path(table)}/{date}/{hour}"
-                if any(
-                    f"{date}/{hour}/{name}" != EMPTY for name in self.storage.names(folder) if name.endswith(".parquet")
-                ):
+                names = self.storage.names(folder)
+                if any(name.endswith(".parquet") and f"{folder}/{name}" not in without for name in names):
                     return True
         return False
 
@@ -120,9 +119,7 @@ class Store:
     ) -> None:
         """Publishes all staged files. They replace everything that the tables have of these units."""
         moves, gone = self._moves(units)
-        every = [*TABLES.values(), *tables]
-        moves += self._empties(every, {FILE.search(target)[1] for _, target in moves if FILE.search(target)})  # type: ignore[index]
-        self.replace(moves, [*gone, *removes], units)
+        self.replace(moves, [*gone, *removes], units, tables=tables)
 
     def replace(
         self,
@@ -130,8 +127,12 @@ class Store:
         removes: Iterable[str],
         units: dict[str, dict[str, Any]] | None = None,
         forget: Iterable[str] = (),
+        tables: Sequence[Table] = (),
     ) -> None:
-        """Moves staged files to their targets and removes others, as one change. ``forget`` lists units to remove from the tables."""
+        """Moves staged files to their targets and removes others, as one change. ``forget`` lists units to remove from the tables.
+        ``tables`` are those besides TABLES that must exist."""
+        removes = {*removes}
+        moves = [*moves, *self._empties([*TABLES.values(), *tables], {target for _, target in moves}, removes)]
         self.storage.sync([source for source, _ in moves])
         targets = {target for _, target in moves}
         intent = {
@@ -176,19 +177,15 @@ class Store:
                 gone.append(spill)
         return moves, gone
 
-    def _empties(self, tables: Iterable[Table], staged: set[str]) -> list[list[str]]:
-        """Stages an empty file for every table without rows, so that the table can be read."""
+    def _empties(self, tables: Iterable[Table], targets: "set[str]", removed: "set[str]") -> list[list[str]]:
+        """Stages an empty file for every table that will have no file after the change, so that the table can be read."""
         moves = []
+        staged = {match[1] for match in map(FILE.search, targets) if match is not None}
         for table in tables:
-            if (
-                table.name in staged
-                or self.storage.exists(f"{self.path(table.name)}/{EMPTY}")
-                or self.has_files(table.name)
-            ):
-                continue
-            path = f"{self.staging}/{table.name}/{EMPTY}"
-            self.storage.write_table(path, table.arrow.empty_table())
-            moves.append([path, f"{self.path(table.name)}/{EMPTY}"])
+            if table.name not in staged and not self.has_files(table.name, removed):
+                path = f"{self.staging}/{table.name}/{EMPTY}"
+                self.storage.write_table(path, table.arrow.empty_table())
+                moves.append([path, f"{self.path(table.name)}/{EMPTY}"])
         return moves
 
     def _publish(self, intent: dict[str, Any]) -> None:
