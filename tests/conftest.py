@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,20 @@ def broker() -> "Iterator[testing.Broker]":
 
     with testing.broker() as broker:
         yield broker
+
+
+@pytest.fixture(autouse=True)
+def no_internal_errors(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A broker survives an error in its own code and logs it. A test in whose process that happens fails, unless it is marked."""
+
+    def total() -> int:
+        module = sys.modules.get("polydomo.server.logs")
+        return module.INTERNAL_ERRORS.total if module is not None else 0
+
+    before = total()
+    yield
+    if request.node.get_closest_marker("internal_errors") is None:
+        assert total() == before, "an internal error was logged: see the captured log"
 
 
 @pytest.fixture
