@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
@@ -17,6 +17,9 @@ from polydomo.journal.retention import Bounds
 from polydomo.journal.schema import KINDS, MESSAGES, REQUESTS
 from tests.journal.stage import live
 from tests.journal.test_writer import AGES, started
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="module")
@@ -55,27 +58,15 @@ def test_duckdb_reads_the_same(journal: Path) -> None:
             assert [row[0] for row in described] == schema.names(kind)
 
 
-@pytest.mark.timeout(600)  # a session alone takes half a minute where the machine is busy
-def test_spark_reads_the_same(journal: Path) -> None:
-    sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
-    try:
-        spark = (
-            sql.SparkSession.builder.master("local[1]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.session.timeZone", "UTC")
-            .getOrCreate()
-        )
-    except Exception as error:
-        pytest.skip(f"Spark does not start here: {str(error).splitlines()[0]}")
-    try:
-        for kind, count in counts(journal).items():
-            frame = spark.read.schema(schema.ddl(kind, partitions=True)).parquet(str(journal / f"kind={kind}"))
-            assert frame.count() == count
-            assert frame.select("run", "seq").distinct().count() == count
-            total = sum(row["seq"] for row in Reader([journal]).rows(kind))
-            assert frame.agg({"seq": "sum"}).collect()[0][0] == total
-    finally:
-        spark.stop()
+@pytest.mark.timeout(900)  # a session alone takes half a minute where the machine is busy
+@pytest.mark.xdist_group("spark")  # one process has the session
+def test_spark_reads_the_same(spark: "SparkSession", journal: Path) -> None:
+    for kind, count in counts(journal).items():
+        frame = spark.read.schema(schema.ddl(kind, partitions=True)).parquet(str(journal / f"kind={kind}"))
+        assert frame.count() == count
+        assert frame.select("run", "seq").distinct().count() == count
+        total = sum(row["seq"] for row in Reader([journal]).rows(kind))
+        assert frame.agg({"seq": "sum"}).collect()[0][0] == total
 
 
 def test_the_columns_are_those_of_the_schema(journal: Path) -> None:
