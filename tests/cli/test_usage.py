@@ -4,6 +4,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,22 @@ def test_the_greeting_names_a_command_that_can_be_typed(tmp_path: Path, monkeypa
     assert typed() == str(program)
     monkeypatch.setenv("PATH", str(program.parent))
     assert typed() == "polydomo"
+
+
+def test_output_is_complete_if_signals_interrupt_its_writes() -> None:
+    """A write to a full pipe that a signal interrupts is short, and Python without buffers does not write the rest."""
+    code = (
+        "import signal, sys; from polydomo.cli.exit_status import write_everything; write_everything();"
+        "signal.signal(signal.SIGALRM, lambda *_: None); signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01);"
+        "print('first'); sys.stdout.buffer.write(bytes(1_000_000)); sys.stdout.buffer.flush(); print('x' * 1_000_000);"
+        "sys.stdout.flush(); signal.setitimer(signal.ITIMER_REAL, 0)"
+    )
+    words = [sys.executable, "-c", code]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment(PYTHONUNBUFFERED="1")) as process:
+        assert process.stdout is not None
+        found = b""
+        while piece := os.read(process.stdout.fileno(), 50_000):
+            found += piece
+            time.sleep(0.005)  # the pipe stays full
+    assert process.returncode == 0
+    assert found == b"first\n" + bytes(1_000_000) + b"x" * 1_000_000 + b"\n"

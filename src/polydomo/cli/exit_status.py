@@ -190,6 +190,7 @@ class Commands(TyperGroup):
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
         open_streams()
+        write_everything()
         write_anything()
         try:
             return super().make_context(info_name, with_optional_values(args), parent, **extra)
@@ -250,6 +251,21 @@ def open_streams() -> None:
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def write_everything() -> None:
+    """Buffers the output also with PYTHONUNBUFFERED. Without a buffer, Python passes each write to the system once and ignores how much was
+    written: a command that is stopped and continued, or gets another signal, while it writes to a pipe would lose the rest."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        raw = getattr(stream, "buffer", None)
+        if isinstance(stream, io.TextIOWrapper) and isinstance(raw, io.FileIO):
+            buffered = io.BufferedWriter(os.fdopen(raw.fileno(), "wb", buffering=0, closefd=False))
+            setattr(
+                sys,
+                name,
+                io.TextIOWrapper(buffered, stream.encoding, stream.errors, line_buffering=True, write_through=True),
+            )
 
 
 def write_anything() -> None:
