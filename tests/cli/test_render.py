@@ -40,6 +40,7 @@ def test_a_table_fits_its_terminal(
         "41.0 s",
         "11:04:09",
         "340 ms",
+        "anna",
         "tcp://127.0.0.1:50050",
     ]
     show_rich(WORKERS, [[*cells, "registered from tcp://127.0.0.1:50050"]])
