@@ -8,9 +8,6 @@ from unittest.mock import patch
 from polydomo.broker.recorder import Recorder
 from polydomo.protocols import memo, memo_session
 from polydomo.protocols.detect import Detector
-from polydomo.protocols.emqp import EmqpSession
-from polydomo.protocols.mdp1 import Mdp1Session
-from polydomo.protocols.mdx import MdxSession
 from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
@@ -19,7 +16,6 @@ from polydomo.wire.link import Link
 from tests.forms import GeneralDetector
 from tests.fuzz.targets import Room, target
 
-WITH_FAST_PATH: list[type[Session]] = [Mdp1Session, MdxSession, EmqpSession]
 EMQP = [b"", b"eMQP/1.0"]
 TOKENS = [b"00000000%d001" % number for number in range(2, 5)]  # of the requests that ``Room.honest`` leaves to others
 
