@@ -260,6 +260,9 @@ class Connection(asyncio.Protocol):
             try:
                 link.principal = self.identity.principal()
             except AccessDenied as error:
+                if link.out:  # the header of nanomsg's protocol, sent when the link was made; no owner will write it
+                    link.out.clear()
+                    self.server.hub.dirty.remove(link)
                 self.server.denied("handshake")
                 self._turn_away(str(error), b"")
                 return False
