@@ -27,11 +27,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failed test reports the logs of the processes that it may have used."""
     report = yield
     if report.failed:
-        report.sections += [("a process of this or an earlier test", process.summary()) for process in RECENT]
+        used = [process for process in RECENT if process.concerns(call.start)]
+        report.sections += [("log of a process", process.summary()) for process in used]
     return report
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,6 +58,7 @@ class Running:
             env=environment(**variables),
         )
         RECENT.append(self)
+        self.started = time.time()
         self.entries: list[dict[str, Any]] = []  # the log's lines that are JSON
         self.said: list[str] = []  # its other lines
         self._asked_to_stop = False
@@ -78,6 +80,10 @@ class Running:
         with self._news:
             self._over = True
             self._news.notify_all()
+
+    def concerns(self, start: float) -> bool:
+        """Whether a test that began at this time may have used the process."""
+        return self.started >= start or self.process.poll() is None
 
     def summary(self) -> str:
         """Its state and the last lines of its log, for the report of a failed test."""
