@@ -12,7 +12,7 @@ import typer
 
 from polydomo.cli import journal_search, options
 from polydomo.cli.options import ANSWER_TIME, Json, Timeout, To
-from polydomo.cli.reading import read
+from polydomo.cli.reading import read, reader
 from polydomo.cli.render import Column, clock, counted, latency, local, show, show_json, size, span_us
 
 Row = dict[str, Any]
@@ -248,10 +248,9 @@ def ask(to: str | None, what: str, timeout: float, question: str = "") -> Any:
 
 async def fetch(url: str, what: str, timeout: float, question: str = "") -> Any:
     """Calls a reserved service of the broker and returns the decoded JSON answer."""
-    from polydomo.client.aio import AsyncClient
     from polydomo.errors import CallFailed, CallTimeout
 
-    async with AsyncClient(url, "mdp1", timeout=timeout, refused_timeout=options.refused_time(url)) as client:
+    async with reader(url, timeout) as client:
         try:
             result = await read(client, f"polydomo.{what}", question)
         except CallTimeout:

@@ -15,7 +15,7 @@ import typer
 from polydomo.broker.request_ids import run_name
 from polydomo.cli import options
 from polydomo.cli.options import Json, To
-from polydomo.cli.reading import read
+from polydomo.cli.reading import read, reader
 from polydomo.cli.render import Column, clean, clock, show, show_json, size
 from polydomo.errors import CallFailed, CallTimeout, NotConnected, PolydomoError, SettingError
 from polydomo.protocols.json_form import iso, microseconds
@@ -300,9 +300,8 @@ def _journal_in(directory: Path) -> Path:
 
 async def _flushed(url: str) -> Row:
     """The status of the broker's journal, after everything recorded so far has been written to disk."""
-    from polydomo.client.aio import AsyncClient
 
-    async with AsyncClient(url, "mdp1", timeout=FLUSH_TIME, refused_timeout=options.refused_time(url)) as client:
+    async with reader(url, FLUSH_TIME) as client:
         end = time.monotonic() + FLUSH_TIME
         wanted = 0
         while True:

@@ -9,10 +9,12 @@ import typer
 
 from polydomo.cli import options
 from polydomo.cli.options import To
-from polydomo.cli.reading import read
+from polydomo.cli.reading import read, reader
 from polydomo.cli.render import on_terminal
 
 Row = dict[str, Any]
+
+WATCH_TIME = 5.0  # seconds to wait for one snapshot
 
 
 def add_to(app: typer.Typer) -> None:
@@ -54,9 +56,7 @@ class BrokerPoller:
         self.url = url
 
     async def once(self) -> Row:
-        from polydomo.client.aio import AsyncClient
-
-        async with AsyncClient(self.url, "mdp1", timeout=5.0, refused_timeout=options.refused_time(self.url)) as client:
+        async with reader(self.url, WATCH_TIME) as client:
             # the broker's monitor may not have ticked yet, so the first rates may cover less than a second
             return await self.look(client)
 
@@ -83,11 +83,10 @@ class BrokerPoller:
 async def follow(url: str, interval: float, json: bool) -> None:
     """Prints snapshots, for a pipe. The first must succeed; after that, it waits for the broker whenever it is gone."""
     from polydomo.cli.exit_status import lost, print_error
-    from polydomo.client.aio import AsyncClient
     from polydomo.errors import PolydomoError
 
     looker = BrokerPoller(url)
-    async with AsyncClient(url, "mdp1", timeout=5.0, refused_timeout=options.refused_time(url)) as client:
+    async with reader(url, WATCH_TIME) as client:
         print_figures(await looker.look(client), json)
         away = False
         while True:
@@ -120,14 +119,13 @@ async def live(url: str, interval: float) -> None:
 
     from polydomo.cli.exit_status import lost
     from polydomo.cli.watch_view import BARS, PLAIN, History, screen
-    from polydomo.client.aio import AsyncClient
     from polydomo.errors import PolydomoError
 
     looker = BrokerPoller(url)
     history = History()
     console = Console()
     bars = PLAIN if console.options.ascii_only else BARS
-    async with AsyncClient(url, "mdp1", timeout=5.0, refused_timeout=options.refused_time(url)) as client:
+    async with reader(url, WATCH_TIME) as client:
         figures = await looker.look(client)
         with Live(console=console, screen=True, auto_refresh=False, transient=True) as view:
             trouble = ""

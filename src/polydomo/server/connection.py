@@ -205,9 +205,11 @@ class Connection(asyncio.Protocol):
             select = self.identity.select if self.identity is not None else None
             self._speak(ZmtpLink(server.hub, detector, self.peer, bounds=server.bounds, select=select), detector, data)
         elif data[:4] == b"\x00SP\x00":
-            detector = Detector(server.broker, self.role)
-            link = SpLink(server.hub, detector, self.peer, ipc=self.ipc, max_message=server.bounds.max_message)
-            if self._identified(link):
+            principal = self._identify()  # before the link is made, because a new link sends its header at once
+            if principal is not None:
+                detector = Detector(server.broker, self.role)
+                link = SpLink(server.hub, detector, self.peer, ipc=self.ipc, max_message=server.bounds.max_message)
+                link.principal = principal
                 self._speak(link, detector, data)
         elif len(data) < 4 and (data == b"\x00SP\x00"[: len(data)] or data[0] == 0x16 or data[:1].isalpha()):
             self._first = data
@@ -254,19 +256,17 @@ class Connection(asyncio.Protocol):
             self.link.out.clear()
         processes.handover.give(self, data, unsent)
 
-    def _identified(self, link: Link) -> bool:
-        """Authenticates a peer whose protocol has no handshake: by TLS or by its socket; otherwise rejects it."""
-        if self.identity is not None:
-            try:
-                link.principal = self.identity.principal()
-            except AccessDenied as error:
-                if link.out:  # the header of nanomsg's protocol, sent when the link was made; no owner will write it
-                    link.out.clear()
-                    self.server.hub.dirty.remove(link)
-                self.server.denied("handshake")
-                self._turn_away(str(error), b"")
-                return False
-        return True
+    def _identify(self) -> str | None:
+        """Authenticates a peer whose protocol has no handshake, by TLS or by its socket. Returns its principal, empty without access
+        control; None if the peer is rejected."""
+        if self.identity is None:
+            return ""
+        try:
+            return self.identity.principal()
+        except AccessDenied as error:
+            self.server.denied("handshake")
+            self._turn_away(str(error), b"")
+            return None
 
     def _speak(self, link: Link, detector: Detector, data: bytes) -> None:
         if self.tls is not None:
