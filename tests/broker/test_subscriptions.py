@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 from polydomo.broker.broker import Broker
 from polydomo.broker.entropy import Entropy
 from polydomo.broker.subscriptions import Subscriptions
+from polydomo.broker.topics import MONITOR, TAP
+from polydomo.limits import DROPS_PER_TURN
 from polydomo.protocols.session import Session
 from polydomo.wire.link import Handler, Hub, Link
 
@@ -45,3 +47,27 @@ def test_a_topic_finds_each_of_its_subscribers_once(steps: list[tuple[str, int, 
         under = {prefix for prefix in mine if prefix.startswith(topic) and prefix != topic}
         narrow = sorted(p for p in under if not any(p.startswith(q) and p != q for q in under))
         assert subscriptions.narrower(session, topic) == narrow
+
+
+def test_only_a_subscription_to_taps_includes_them() -> None:
+    subscriptions = Subscriptions()
+    for session, prefixes in zip(SESSIONS, ([b"", MONITOR, TAP[:-1]], [TAP], [b"", TAP + b"one"]), strict=True):
+        for prefix in prefixes:
+            subscriptions.add(session, prefix)
+    assert subscriptions.match(TAP + b"one") == SESSIONS[1:]
+    assert subscriptions.match(TAP + b"other") == [SESSIONS[1]]
+    assert set(subscriptions.match(MONITOR + b"worker.w1")) == {SESSIONS[0], SESSIONS[2]}
+
+
+def test_rights_are_checked_while_the_prefixes_of_a_closed_session_are_removed() -> None:
+    reader, outsider, closed = (Session(BROKER, Link(HUB, Handler(), f"subscriber {n}")) for n in range(3))
+    subscriptions = Subscriptions(lambda session, topic: session is reader)
+    for session in (reader, outsider, closed):
+        session.principal = "someone"
+        subscriptions.add(session, b"a")
+    for number in range(DROPS_PER_TURN):
+        subscriptions.add(closed, b"a%d" % number)
+    assert subscriptions.match(b"a") == [reader]
+    closed.disconnected = True
+    subscriptions.drop(closed)
+    assert subscriptions.leaving and subscriptions.match(b"a") == [reader]

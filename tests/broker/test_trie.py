@@ -34,7 +34,9 @@ def test_get(both: tuple[Trie[str], dict[bytes, str]], key: bytes) -> None:
 @given(filled(), KEYS)
 def test_along_finds_every_key_that_the_text_begins_with(both: tuple[Trie[str], dict[bytes, str]], text: bytes) -> None:
     trie, plain = both
-    assert trie.along(text) == [plain[key] for key in sorted(plain) if text.startswith(key)]
+    along = [key for key in sorted(plain) if text.startswith(key)]
+    assert trie.along(text) == [plain[key] for key in along]
+    assert trie.along(text, 2) == [plain[key] for key in along if len(key) >= 2]
 
 
 @given(filled(), KEYS)

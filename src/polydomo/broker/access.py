@@ -19,6 +19,7 @@ from polydomo.broker.access_rules import (
     AccessRules,
     Quota,
 )
+from polydomo.broker.topics import MONITOR
 from polydomo.limits import ACCESS_ANSWERS, RESUME_FRACTION
 from polydomo.protocols.model import Service
 from polydomo.protocols.session import Session
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
 __all__ = ["ADMIN", "BRIDGE", "CALL", "INSPECT", "OFFER", "PUBLISH", "REGISTER", "SUBSCRIBE", "TAP", "Access"]
-
-OWN_TOPICS = (b"monitor.", b"tap.")  # topics of the broker itself; they need the right TAP
 
 
 class Usage:
@@ -214,7 +213,7 @@ class Access:
 
 
 def right_to_hear(topic: bytes) -> str:
-    return TAP if topic.startswith(OWN_TOPICS) else SUBSCRIBE
+    return TAP if topic.startswith(MONITOR) else SUBSCRIBE
 
 
 def denial(principal: str, right: str, name: str) -> str:

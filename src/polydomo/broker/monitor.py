@@ -18,6 +18,7 @@ from polydomo.broker import figures, states
 from polydomo.broker.catalog import Entry
 from polydomo.broker.histogram import Tally
 from polydomo.broker.states import State
+from polydomo.broker.topics import MONITOR
 from polydomo.protocols.json_form import iso_time
 from polydomo.protocols.model import LATE, LEFT, LOST, READY, Publication, Service, Worker
 from polydomo.protocols.session import Session
@@ -35,8 +36,6 @@ WORKER: Final = "worker"
 SERVICE: Final = "service"
 CLIENT: Final = "client"
 FIGURES = b"monitor.figures"
-TOPICS = b"monitor."
-TAP = b"monitor.tap."  # messages of requests (``journal/tap.py``)
 OTHERS = b""  # the name under which services without a tally of their own are counted
 
 
@@ -194,17 +193,14 @@ class Monitor:
 
     def event_of_sibling(self, topic: bytes, content: bytes) -> None:
         """A worker or a service changed at another process of this broker, or a tap shows a message there."""
-        subscriptions = self.broker.publishing.subscriptions
-        # a subscription to all topics does not include taps
-        allowed = set(subscriptions.under(TAP)) if topic.startswith(TAP) else None
-        for subscriber in subscriptions.match(topic):
-            if not subscriber.is_sibling and (allowed is None or subscriber in allowed):
+        for subscriber in self.broker.publishing.subscriptions.match(topic):
+            if not subscriber.is_sibling:
                 subscriber.send_publication(Publication(topic, join([topic, content])))
 
     def send_current(self, session: Session, prefix: bytes) -> None:
         """A new subscriber first gets the current states, up to ``MAX_LISTED`` of each kind and a few per turn of the loop, then changes. A
         subscriber of all topics gets only changes."""
-        if not prefix.startswith(TOPICS):
+        if not prefix.startswith(MONITOR):
             return
         kinds = (self._workers(prefix), self._services(prefix), self._catalog(prefix), self._clients(prefix))
         self.greeting[session, prefix] = [islice(kind, self.max_listed) for kind in kinds]

@@ -10,6 +10,7 @@ from polydomo.broker.last_values import LastValues
 from polydomo.broker.log_records import LogRecord, LogRecords
 from polydomo.broker.subscriptions import Subscriptions
 from polydomo.broker.tokens import number_of
+from polydomo.broker.topics import MONITOR
 from polydomo.limits import MAX_LISTED, MAX_PROCESSES, PROCESS_NUMBERS, WORK_PUBLISH, WORK_RECORD, WORK_SUBSCRIBE
 from polydomo.protocols.model import Publication
 from polydomo.protocols.session import Session
@@ -17,8 +18,6 @@ from polydomo.wire.frames import Body, flat, frame, head
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
-
-RESERVED_TOPIC = b"monitor."  # only the broker publishes under this prefix
 
 
 class Publishing:
@@ -35,8 +34,8 @@ class Publishing:
 
     def publish(self, session: Session, topic: bytes, body: Body) -> int:
         broker = self._broker
-        if topic.startswith(RESERVED_TOPIC):
-            broker.recorder.refused(session, f"topics under {RESERVED_TOPIC.decode()} are reserved for the broker")
+        if topic.startswith(MONITOR):
+            broker.recorder.refused(session, f"topics under {MONITOR.decode()} are reserved for the broker")
             return 0
         if not broker.access.may(session, PUBLISH, topic):
             return 0
@@ -68,7 +67,7 @@ class Publishing:
 
     def relay(self, session: Session, topic: bytes, body: Body, origin: bytes, number: int) -> None:
         """Handles a message that was published at another broker."""
-        if topic.startswith(RESERVED_TOPIC) or not self._broker.bridging.first_seen(session, origin, topic, number):
+        if topic.startswith(MONITOR) or not self._broker.bridging.first_seen(session, origin, topic, number):
             return
         if not topic.startswith(log_records.TOPIC):
             reached = self.announce(topic, body, True, origin, number, session)

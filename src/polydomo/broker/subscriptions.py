@@ -5,6 +5,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Final
 
+from polydomo.broker.topics import TAP
 from polydomo.broker.trie import Trie
 from polydomo.limits import DROPS_PER_TURN
 from polydomo.protocols.session import Session
@@ -91,12 +92,10 @@ class Subscriptions:
         return sessions is not None and session in sessions
 
     def match(self, topic: bytes) -> list[Session]:
-        """The sessions with a prefix of ``topic``, without duplicates."""
-        found = self._by_prefix.along(topic)
+        """The sessions that receive a message of this topic, without duplicates."""
+        found = self._by_prefix.along(topic, len(TAP) if topic.startswith(TAP) else 0)
         if not found:
             return []
-        if self.leaving:
-            return [session for session in dict.fromkeys(s for f in found for s in f) if not session.disconnected]
         if len(found) == 1:
             matched = list(found[0])
         else:
@@ -104,6 +103,8 @@ class Subscriptions:
             for sessions in found:
                 merged.update(sessions)
             matched = list(merged)
+        if self.leaving:
+            matched = [session for session in matched if not session.disconnected]
         if self._checked and self._hears is not None:
             hears = self._hears
             return [session for session in matched if not session.principal or hears(session, topic)]

@@ -89,14 +89,14 @@ class Trie(Generic[V]):
         node.value = child.value
         node.children = child.children
 
-    def along(self, text: bytes) -> list[V]:
-        """The values of all keys that are prefixes of ``text``, the shortest first."""
+    def along(self, text: bytes, least: int = 0) -> list[V]:
+        """The values of all keys that are prefixes of ``text`` and have ``least`` bytes or more, the shortest first."""
         found: list[V] = []
         node = self._root
         position = 0
         size = len(text)
         while True:
-            if node.value is not None:
+            if node.value is not None and position >= least:
                 found.append(node.value)
             if position == size or node.children is None:
                 return found

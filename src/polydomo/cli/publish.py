@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from polydomo.broker.topics import MONITOR
 from polydomo.cli import options
 from polydomo.cli.call import json_frame, read_body
 from polydomo.cli.options import To
@@ -16,8 +17,6 @@ from polydomo.cli.render import clean, on_terminal
 
 if TYPE_CHECKING:
     from polydomo.client.message import Message
-
-OWN = "monitor."  # topics that only the broker publishes
 
 
 def add_to(app: typer.Typer) -> None:
@@ -50,8 +49,8 @@ def publish(
 
     if lines and body:
         raise SettingError("--lines: reads messages from standard input; remove BODY")
-    if topic.startswith(OWN):
-        raise SettingError(f"TOPIC: only the broker publishes under {OWN!r}")
+    if topic.startswith(MONITOR.decode()):
+        raise SettingError(f"TOPIC: only the broker publishes under {MONITOR.decode()!r}")
     url = options.address(to)
     name = os.fsencode(topic)
     with needs_broker(url):

@@ -90,7 +90,7 @@ class TapFollower:
         self.shown = 0
 
     async def __call__(self) -> None:
-        from polydomo.broker.monitor import TAP
+        from polydomo.broker.topics import TAP
         from polydomo.cli.exit_status import following
         from polydomo.client.subscriber import AsyncSubscriber
         from polydomo.journal.tap import SKIPPED

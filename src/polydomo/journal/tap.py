@@ -10,8 +10,8 @@ from typing import Any
 
 from polydomo import limits
 from polydomo.broker.broker import Broker
-from polydomo.broker.monitor import TAP
 from polydomo.broker.recorder import Recorder
+from polydomo.broker.topics import TAP
 from polydomo.journal import schema
 from polydomo.journal.chunk import NO_PEER, Peer, Run
 from polydomo.journal.levels import Levels
@@ -49,7 +49,7 @@ class Tap:
         siblings.set_tap(bool(watching))
         if self._watcher is not None:
             if watching or siblings.tapping:
-                self._show(watching, self._watcher)
+                self._show(self._watcher)
             else:
                 self._watcher = None
                 self._broker.record_to(self._recorder)
@@ -57,18 +57,16 @@ class Tap:
             self._watcher = Watcher(self._broker, self._run, self._bodies)
             self._broker.record_to(Tee(self._recorder, self._watcher))
 
-    def _show(self, watching: list[Session], watcher: "Watcher") -> None:
+    def _show(self, watcher: "Watcher") -> None:
         subscriptions = self._broker.publishing.subscriptions
         siblings = self._broker.siblings
         for row in watcher.take():
             topic = TAP + row["service"].encode("utf-8", "backslashreplace")
             for worker in siblings.tapping:
                 siblings.send_event(worker.session, topic, row)
-            wanted = set(subscriptions.match(topic))
             body = frame(json.dumps(row).encode(), False)
-            for session in watching:  # a subscription to all topics does not include taps
-                if session in wanted:
-                    session.send_published(topic, body)
+            for session in subscriptions.match(topic):
+                session.send_published(topic, body)
 
 
 class Watcher(JournalRecorder):
