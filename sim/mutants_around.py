@@ -239,7 +239,7 @@ def published_twice(stack: ExitStack) -> None:
 def backlog_overtaken(stack: ExitStack) -> None:
     def make(send: Any) -> Any:
         def mutated(self: SubscriberSession, publication: Publication) -> None:
-            if len(self.backlog) > 1:
+            if len(self.backlog.messages) > 1:
                 self.link.send(publication.message)
             else:
                 send(self, publication)

@@ -1,5 +1,7 @@
 """Last values and late subscribers: what each receives, in which order, and what is stored."""
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,8 +13,10 @@ from polydomo.broker.recorder import Recorder
 from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
 from polydomo.protocols.session import Session
 from polydomo.protocols.tuning import Tuning
+from polydomo.protocols.websocket_session import WebSocketSession
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import frame, split
+from polydomo.wire.http_link import HttpLink
 from polydomo.wire.link import ABORTING, PAUSE_NOT_READING, Handler, Hub, Link
 
 
@@ -207,7 +211,7 @@ def test_every_topic_s_messages_come_in_order_and_none_twice(steps: list[tuple[s
                 while hall.broker.unsubscribe(listener.session, prefix):
                     pass
             listener.heard()
-            listener.session.backlog.clear()
+            listener.session.backlog.messages.clear()
             heard.clear()
         elif what == "turn":
             hall.broker.end_turn()
@@ -289,3 +293,20 @@ def test_last_values_may_be_asked_for() -> None:
         [b"a.2", b"a.2"],
     ]
     assert len(hall.broker.last_values(hall.subscriber().session, b"", 2)) == 2
+
+
+def test_a_stopped_websocket_misses_messages_and_is_informed() -> None:
+    hall = Hall(tuning=Tuning(max_backlog=400))
+    link = HttpLink(hall.hub, "tcp://127.0.0.1:1")
+    link.handler = session = WebSocketSession(hall.broker, link)
+    hall.broker.session_opened(session)
+    hall.broker.subscribe(session, b"t")
+    link.pause(PAUSE_NOT_READING)
+    for n in range(12):
+        hall.publish(b"t", b"%02d" % n + b"." * 98)
+    assert link.closing is None and link.out == [] and session.backlog.size <= 400
+    link.resume(PAUSE_NOT_READING)
+    sent = [json.loads(piece[piece.index(b"{") :]) for piece in map(bytes, link.out)]
+    assert [message["op"] for message in sent] == ["message", "message", "missed"]
+    assert [message["frames"][0][:2] for message in sent[:2]] == ["00", "01"] and sent[2]["count"] == 10
+    assert hall.notes.lags[1:] == ["it reads again, after missing 10 messages"] and session.backlog.size == 0

@@ -4,10 +4,9 @@ Messages are forwarded unchanged, topic first. Messages for a slow subscriber ar
 messages (``skip_slow``) or is disconnected, so that it notices: libzmq reconnects automatically and gets the last values again.
 """
 
-from collections import deque
-
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import COST_SUBSCRIPTION, MAX_SUBSCRIPTIONS, MAX_TOPIC
+from polydomo.protocols.backlog import Backlog
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Publication
 from polydomo.protocols.session import Session
@@ -27,12 +26,10 @@ class SubscriberSession(Session):
         super().__init__(broker, link)
         self.max_subscriptions = MAX_SUBSCRIPTIONS
         self.count = 0  # subscriptions it holds
-        self.backlog: deque[bytes] = deque()  # queued until it reads again and has all last values
-        self.backlog_bytes = 0
-        self.missed = 0  # number of messages missed since it became slow
+        self.backlog = Backlog(self, link.send)
 
     def held(self) -> int:
-        return super().held() + self.backlog_bytes + COST_SUBSCRIPTION * self.count
+        return super().held() + self.backlog.size + COST_SUBSCRIPTION * self.count
 
     def on_command(self, name: bytes, data: bytes) -> None:
         self._change(name == b"SUBSCRIBE", data)
@@ -57,8 +54,8 @@ class SubscriberSession(Session):
     # --- output ----------------------------------------------------------------------------------------------------------
 
     def send_publication(self, publication: Publication) -> None:
-        if self.catching_up or self.backlog or self.link.pauses & PAUSE_NOT_READING:
-            self._hold_back(publication.message)
+        if self.catching_up or self.backlog.messages or self.link.pauses & PAUSE_NOT_READING:
+            self.backlog.add(publication.message, self.broker.tuning.skip_slow)
         else:
             self.link.send(publication.message)
 
@@ -69,34 +66,10 @@ class SubscriberSession(Session):
         return not self.link.pauses & PAUSE_NOT_READING
 
     def on_caught_up(self) -> None:
-        if self.can_send_values():
-            self._release()
+        self.backlog.release()
 
     def on_writable(self) -> None:
-        if not self.catching_up:
-            self._release()
-
-    def _hold_back(self, message: bytes) -> None:
-        tuning = self.broker.tuning
-        if self.backlog_bytes + len(message) <= tuning.max_backlog:
-            self.backlog.append(message)
-            self.backlog_bytes += len(message)
-        elif tuning.skip_slow:
-            self.missed += 1
-            if self.missed == 1:
-                self.broker.report_slow_subscriber(
-                    self, f"{self.backlog_bytes} bytes are queued for it; it misses messages"
-                )
-        elif not self.link.state:
-            self.link.close(CloseCause.NOT_READING, f"{self.backlog_bytes} bytes are queued for it", abort=True)
-
-    def _release(self) -> None:
-        while self.backlog:
-            self.link.send(self.backlog.popleft())
-        self.backlog_bytes = 0
-        if self.missed:
-            self.broker.report_slow_subscriber(self, f"it reads again, after missing {self.missed} messages")
-            self.missed = 0
+        self.backlog.release()
 
 
 class PublisherSession(Session):

@@ -1,7 +1,6 @@
 """``/v1/ws``: calls, subscriptions and workers over one WebSocket, as JSON messages. docs/http.md lists the messages."""
 
 import json
-from collections import deque
 
 from polydomo.limits import (
     COST_SUBSCRIPTION,
@@ -16,6 +15,7 @@ from polydomo.limits import (
     WEBSOCKET_BEAT,
     WEBSOCKET_BEATS_MISSED,
 )
+from polydomo.protocols.backlog import Backlog
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.http_content import body_from_json, dump, frames_to_json
 from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, failure_problem
@@ -98,13 +98,11 @@ class WebSocketSession(Session):
         self.worker: Worker | None = None
         self.told_of_cancelled = False  # the worker asked to get cancellations
         self.subscriptions: dict[bytes, None] = {}
-        self.backlog: deque[bytes] = deque()  # messages queued for a slow client
-        self.backlog_bytes = 0
-        self.missed = 0  # publications that were dropped since then
+        self.backlog = Backlog(self, self._send)
 
     def held(self) -> int:
         """Bytes queued for the client, besides those in its connection."""
-        return super().held() + self.backlog_bytes + COST_SUBSCRIPTION * len(self.subscriptions)
+        return super().held() + self.backlog.size + COST_SUBSCRIPTION * len(self.subscriptions)
 
     def start(self) -> None:
         self.broker.session_opened(self)
@@ -309,8 +307,8 @@ class WebSocketSession(Session):
     # --- as a subscriber
 
     def send_publication(self, publication: Publication) -> None:
-        if self.catching_up or self.backlog or self.http.pauses & PAUSE_NOT_READING:
-            self._hold_back(_published(publication))
+        if self.catching_up or self.backlog.messages or self.http.pauses & PAUSE_NOT_READING:
+            self.backlog.add(_published(publication), skip_slow=True)
         else:
             self._send(_published(publication))
 
@@ -321,31 +319,12 @@ class WebSocketSession(Session):
         return not self.http.pauses & PAUSE_NOT_READING
 
     def on_caught_up(self) -> None:
-        if self.can_send_values():
-            self._release()
+        missed = self.backlog.release()
+        if missed:
+            self.say({"op": "missed", "count": missed})
 
     def on_writable(self) -> None:
-        if not self.catching_up:
-            self._release()
-
-    def _hold_back(self, text: bytes) -> None:
-        if self.backlog_bytes + len(text) <= self.broker.tuning.max_backlog:
-            self.backlog.append(text)
-            self.backlog_bytes += len(text)
-        else:
-            self.missed += 1
-            if self.missed == 1:
-                self.broker.report_slow_subscriber(
-                    self, f"{self.backlog_bytes} bytes are queued for it; it misses messages"
-                )
-
-    def _release(self) -> None:
-        while self.backlog:
-            self._send(self.backlog.popleft())
-        self.backlog_bytes = 0
-        if self.missed:
-            self.say({"op": "missed", "count": self.missed})
-            self.missed = 0
+        self.on_caught_up()
 
 
 def _published(publication: Publication) -> bytes:
