@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polydomo.broker.access_rules import AccessRules
 from polydomo.broker.policy import Policy
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MEMO_MAX_RUN, MEMO_MAX_WORKERS
@@ -134,3 +135,12 @@ def test_any_bytes_leave_the_broker_serving(messages: list[tuple[int, bytes]]) -
         peer.raw(0x80000000 | rid, body)
     other.job(1, "echo", b"x")
     assert other.heard() == [(11, [JOB, worker, "echo", 5000], b"x")]
+
+
+def test_a_ready_that_access_control_denies_is_no_violation(world: World) -> None:
+    world.broker.access.replace(AccessRules(["alice"], []))
+    peer = world.connect()
+    peer.session.principal = "alice"
+    peer.ready(1, "echo")
+    assert world.broker.monitor.denied == {"offer": 1} and not world.broker.workers
+    assert world.notes.violations == [] and world.broker.monitor.violations == 0

@@ -1,6 +1,7 @@
 """Unmodified pyzmq with CURVE: every protocol, client and worker, REQ, DEALER, PUB and SUB; and keys that are rejected."""
 
 import json
+import logging
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -259,18 +260,25 @@ def test_calls_without_a_rule_are_denied(place: Place, broker: polydomo.testing.
 
 
 @pytest.mark.parametrize("protocol", ZMTP)
-def test_a_worker_without_the_right_gets_nothing(place: Place, broker: polydomo.testing.Broker, protocol: str) -> None:
-    server = Server(place.socket(zmq.DEALER, broker.url, "alice"), protocol, b"echo")
-    before = broker.wait_until
-    try:
-        before(lambda server: server.broker.monitor.denied.get("offer", 0) > 0)
-        assert broker._server is not None and b"echo" not in {
-            s.name for s in broker._server.broker.services.values() if s.workers
-        }
-    finally:
-        server.close()
-        assert broker._server is not None
-        broker._server.broker.monitor.denied.pop("offer", None)
+def test_a_worker_without_the_right_is_denied_once(
+    place: Place, broker: polydomo.testing.Broker, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A denial is no violation of the protocol: it is one line in the log, and counted once."""
+    assert broker._server is not None
+    core = broker._server.broker
+    before = core.monitor.violations
+    core.monitor.denied.pop("offer", None)
+    with caplog.at_level(logging.WARNING, "polydomo"):
+        server = Server(place.socket(zmq.DEALER, broker.url, "alice"), protocol, b"echo")
+        try:
+            broker.wait_until(lambda server: server.broker.monitor.denied.get("offer", 0) > 0)
+            assert b"echo" not in {service.name for service in core.services.values() if service.workers}
+        finally:
+            server.close()
+    assert core.monitor.denied.pop("offer", None) == 1
+    lines = [record.__dict__["fields"] for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [line["why"] for line in lines] == ["alice may not offer 'echo'"]
+    assert core.monitor.violations == before
 
 
 def test_a_denied_call_fails_over_mdx_and_gets_no_answer_over_mdp(

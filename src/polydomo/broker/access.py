@@ -77,6 +77,7 @@ class Access:
             return True
         broker = self._broker
         broker.refusal = refusal = denial(session.principal, right, text)
+        broker.denied = True
         broker.monitor.denied[right] = broker.monitor.denied.get(right, 0) + 1
         broker.recorder.denied(session, right, text, refusal)
         return False

@@ -89,7 +89,7 @@ class Broker(BrokerApi):
     # Slots, because instances with this many attributes are slow to read without them, and the hot path reads them constantly.
     __slots__ = (
         "_entropy", "acceptance_times", "access", "address", "backpressure", "bridging", "catalog", "control",
-        "directory", "draining", "durable", "held_bytes", "keyed", "listings", "logins", "max_held_bytes",
+        "denied", "directory", "draining", "durable", "held_bytes", "keyed", "listings", "logins", "max_held_bytes",
         "max_outstanding", "max_queue", "memo_workers", "memoiser", "memory", "monitor", "newest_request",
         "newest_session", "newest_worker", "now", "policy", "publishing", "recorder", "records_bodies",
         "records_messages", "records_requests", "refusal", "registrations", "revoking", "schedulers", "schemas",
@@ -124,6 +124,7 @@ class Broker(BrokerApi):
         self.held_bytes = 0  # bytes of bodies of open requests, and of partial replies held for their clients
         self.draining = False
         self.refusal = ""
+        self.denied = False
         self.newest_request = 0  # numbers count up from 1
         self.acceptance_times: AcceptanceTimes | None = None  # of ended requests, once a publisher may send log records
         self.newest_worker = 0
@@ -364,6 +365,9 @@ class Broker(BrokerApi):
 
     def report_violation(self, session: Session, what: str) -> None:
         sessions.violated(self, session, what)
+
+    def report_refusal(self, session: Session, what: str) -> None:
+        sessions.refused(self, session, what)
 
     def report_slow_subscriber(self, session: Session, what: str) -> None:
         self.recorder.slow_subscriber(session, what)

@@ -53,6 +53,13 @@ def closed(broker: "Broker", session: Session, reason: CloseReason) -> None:
         workers.lose(broker, worker, Departure.LOST, str(reason))
 
 
+def refused(broker: "Broker", session: Session, what: str) -> None:
+    if broker.denied:
+        session.link.charge(WORK_VIOLATION)
+    else:
+        violated(broker, session, f"{what} refused: {broker.refusal}")
+
+
 def violated(broker: "Broker", session: Session, what: str) -> None:
     broker.monitor.violations += 1
     broker.recorder.violated(session, what)

@@ -26,6 +26,7 @@ def register(
     max_silence: float,
     weights: "list[int] | None",
 ) -> Worker | None:
+    broker.denied = False
     if services and not session.role.allows_workers:
         broker.refusal = f"the listener {session.role.name} does not accept workers"
         return None
@@ -91,6 +92,7 @@ def _enroll(broker: "Broker", worker: Worker, name: bytes, weight: int) -> None:
 
 
 def add_service(broker: "Broker", worker: Worker, name: bytes, weight: int) -> bool:
+    broker.denied = False
     if not worker.alive or not name_allowed(broker, name) or not broker.access.may(worker.session, OFFER, name):
         return False
     if len(worker.services) >= limits.MAX_SERVICES_PER_WORKER:

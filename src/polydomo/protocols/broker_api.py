@@ -21,6 +21,7 @@ class BrokerApi:
     schedulers: "dict[Session, None]"  # eMQP's connected schedulers, the longest connected first
     directory: DirectoryApi
     refusal = ""  # why the last ``register_worker``, ``add_service`` or ``open_bridge`` was refused
+    denied = False  # whether access control refused the last ``register_worker`` or ``add_service``
 
     def may(self, session: "Session", right: str, name: str) -> bool:
         """Whether the peer has a right; sets ``refusal`` if it has not. Rights are those of the access file."""
@@ -163,6 +164,11 @@ class BrokerApi:
 
     def report_violation(self, session: "Session", what: str) -> None:
         """Reports a protocol violation: logs peer, protocol and ``what``. The session decides what to send to the peer."""
+        raise NotImplementedError
+
+    def report_refusal(self, session: "Session", what: str) -> None:
+        """Reports that the registration in the message ``what`` was refused. It counts as a violation, unless access control denied it: a
+        denial has been logged and counted as such."""
         raise NotImplementedError
 
     def report_slow_subscriber(self, session: "Session", what: str) -> None:

@@ -230,7 +230,7 @@ class DcpSession(Session):
             worker = broker.register_worker(self, [service], None, 0, 1, 0.0, tuning.dcp_beat * tuning.beats_missed)
             if worker is None:
                 # "If the registration is successful, the broker will confirm it": otherwise nothing is sent.
-                broker.report_violation(self, f"registration refused: {broker.refusal}")
+                broker.report_refusal(self, "registration")
                 return
             self.worker = worker
             credit = 1
@@ -240,7 +240,7 @@ class DcpSession(Session):
             if service not in [known.name for known in worker.services]:
                 broker.clear_credit(worker)
                 if not broker.add_service(worker, service):
-                    broker.report_violation(self, f"registration refused: {broker.refusal}")
+                    broker.report_refusal(self, "registration")
                     if credit:
                         broker.add_credit(worker, credit)
                     return

@@ -309,7 +309,7 @@ class EmqpSession(Session):
         beat = broker.tuning.emqp_beat
         worker = broker.register_worker(self, queues, kind, 0, 0, beat, beat * broker.tuning.emqp_beats_missed, weights)
         if worker is None:
-            broker.report_violation(self, f"INFORM refused: {broker.refusal}")
+            broker.report_refusal(self, "INFORM")
             self._part()
             return
         if kind == SCHEDULER:

@@ -162,8 +162,9 @@ class MemoSession(Session):
             self, services, ref, credit=0, auto_credit=0, heartbeat_interval=idle, max_silence=idle
         )
         if worker is None:
-            # DISCONNECT would make the worker retry immediately and endlessly
-            raise ProtocolViolation(f"READY refused: {broker.refusal}")
+            # nothing is sent: DISCONNECT would make the worker retry immediately and endlessly
+            broker.report_refusal(self, "READY")
+            return
         broker.memo_workers[ref.id] = worker
         self.mine[ref.id] = worker
         self._poll(worker, rid)

@@ -33,14 +33,18 @@ class SingleWorkerSession(Session):
         broker = self.broker
         self.worker = broker.register_worker(self, [service], None, 1, 1, beat if we_beat else 0.0, beat * missed)
         if self.worker is None:
-            self.reject_worker(f"READY refused: {broker.refusal}")
+            broker.report_refusal(self, "READY")
+            self.disconnect_worker(broker.refusal)
 
     def reject_worker(self, what: str) -> None:
         """ "The broker MUST respond to any valid but unexpected command by sending DISCONNECT and then no further commands" """
         self.broker.report_violation(self, what)
+        self.disconnect_worker(what)
+
+    def disconnect_worker(self, why: str) -> None:
         if not self.finished:
             self.send_disconnect()
-            self.end_worker(what)
+            self.end_worker(why)
 
     def end_worker(self, why: str) -> None:
         """Called after DISCONNECT: the worker is gone, and its connection is closed unless the peer closes it soon."""
