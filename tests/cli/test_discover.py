@@ -55,7 +55,7 @@ def test_no_answer_is_one_line_and_an_exit_status() -> None:
 def test_an_invalid_address_is_reported() -> None:
     result = run("up", "--beacon", "everywhere")
     assert result.returncode == 2
-    assert "dbp.beacon (flag --dbp-beacon): must be an IPv4 address and a port" in complaint(result)
+    assert "dbp.beacon (flag --beacon): must be an IPv4 address and a port" in complaint(result)
     result = run("up", "--listen", "discover://")
     assert result.returncode == 2
     assert "discover:// is only for clients and workers" in complaint(result)

@@ -180,9 +180,8 @@ def test_without_pyarrow_no_journal_is_kept_and_one_line_reports_it(tmp_path: Pa
         "up", "--journal", "messages", "--data", str(tmp_path), "--listen", "tcp://127.0.0.1:0", PYTHONPATH=str(hide)
     )
     assert asked.returncode == 2
-    assert (
-        "journal.level (flag --journal-level): the journal cannot record messages: pyarrow is not installed"
-        in complaint(asked)
+    assert "journal.level (flag --journal): the journal cannot record messages: pyarrow is not installed" in complaint(
+        asked
     )
     with Running(
         "up", "--data", str(tmp_path), "--listen", "tcp://127.0.0.1:0", "--log-json", PYTHONPATH=str(hide)

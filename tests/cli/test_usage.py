@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from polydomo.cli import flags
 from polydomo.cli.exit_status import typed
 from polydomo.cli.loading import PANELS
+from polydomo.errors import SettingError
 from tests.cli.shell import PATIENCE, POLYDOMO, complaint, environment, run
 
 
@@ -35,6 +37,24 @@ def test_an_error_is_one_line(words: list[str], said: str) -> None:
     result = run(*words)
     assert complaint(result) == said
     assert result.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("flag", "key"),
+    [
+        ("--journal", "journal.level"),
+        ("--journal-level", "journal.level"),
+        ("--bridge", "bridge.to"),
+        ("--bridge-to", "bridge.to"),
+        ("--beacon", "dbp.beacon"),
+        ("--dbp-beacon", "dbp.beacon"),
+    ],
+)
+def test_an_error_names_the_flag_that_was_given(flag: str, key: str) -> None:
+    for options, rest in (({}, [flag, "?"]), ({}, [f"{flag}=?"]), ({key: "?"}, [])):
+        if rest or flag == flags.SHORT[key]:  # a declared option has the short name
+            with pytest.raises(SettingError, match=rf"{key} \(flag {flag}\): "):
+                flags.load(None, options, rest)
 
 
 @pytest.mark.parametrize(

@@ -12,22 +12,26 @@ from polydomo.errors import SettingError
 from polydomo.server import settings
 from polydomo.server.setting_types import Flag, TextList
 
-SHORT = {"--beacon": "dbp.beacon"}  # short names of flags
+SHORT = {"dbp.beacon": "--beacon", "bridge.to": "--bridge", "journal.level": "--journal"}  # short names of flags
 
 
 def load(config: str | None, options: Mapping[str, object], rest: list[str]) -> settings.Settings:
-    """All settings from file, environment variables and flags. ``rest`` holds the flags that are not declared options."""
+    """All settings from file, environment variables and flags. ``rest`` holds the flags that are not declared options. An error names
+    the flag that was typed, which may be the long or the short one."""
     environ = {name: value for name, value in os.environ.items() if name not in (CLIENT_VARIABLE, *VARIABLES)}
-    return settings.load(config, environ, {**options, **read(rest)})
+    found, typed = read(rest)
+    return settings.load(config, environ, {**options, **found}, {**SHORT, **typed})
 
 
-def read(rest: list[str]) -> dict[str, str]:
-    """Parses ``--limits-max-message 16MiB`` and ``--limits-max-message=16MiB``, by key. A boolean flag needs no value.
+def read(rest: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Parses ``--limits-max-message 16MiB`` and ``--limits-max-message=16MiB``. A boolean flag needs no value. Returns the values and the
+    flags, both by key.
 
     A flag that takes several values may be repeated, like ``--listen``.
     """
-    keys = {settings.flag_of(key): key for key in settings.KINDS} | SHORT
+    keys = {settings.flag_of(key): key for key in settings.KINDS} | {flag: key for key, flag in SHORT.items()}
     found: dict[str, str] = {}
+    typed: dict[str, str] = {}
     words = iter(rest)
     for word in words:
         name, given, value = word.partition("=")
@@ -36,12 +40,13 @@ def read(rest: list[str]) -> dict[str, str]:
         if name not in keys:
             raise SettingError(f"flag {name}: unknown setting{_nearest(name, keys)}")
         key = keys[name]
+        typed[key] = name
         if not given:
             value = "true" if isinstance(settings.KINDS[key], Flag) else next(words, "")
             if not value:
                 raise SettingError(f"flag {name}: the value is missing")
         found[key] = f"{found[key]},{value}" if key in found and isinstance(settings.KINDS[key], TextList) else value
-    return found
+    return found, typed
 
 
 def _nearest(name: str, keys: dict[str, str]) -> str:

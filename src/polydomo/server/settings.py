@@ -195,9 +195,13 @@ class Settings:
 
 
 def load(
-    file: str | Path | None = None, environ: Mapping[str, str] | None = None, flags: Mapping[str, object] | None = None
+    file: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Reads and validates all sources. None means that a flag was not given; an empty variable counts as not set."""
+    """Reads and validates all sources. None means that a flag was not given; an empty variable counts as not set. ``names`` has the flags
+    whose name is not that of ``flag_of``, by key."""
     settings = Settings()
     environ = environ or {}
     from_flag = file is not None
@@ -218,9 +222,10 @@ def load(
                 _put(settings, variables[name], text, f"variable {name}")
     for key, value in (flags or {}).items():
         if value is not None:
+            name = (names or {}).get(key) or flag_of(key)
             if key not in KINDS:
-                raise SettingError(f"flag {flag_of(key)}: unknown setting{_suggest(key, KINDS)}")
-            _put(settings, key, value, f"flag {flag_of(key)}")
+                raise SettingError(f"flag {name}: unknown setting{_suggest(key, KINDS)}")
+            _put(settings, key, value, f"flag {name}")
     _check(settings)
     return settings
 
