@@ -65,11 +65,14 @@ def test_figures_of_a_broker_at_work(world: World) -> None:
     status = json.loads(ask(asker, b"polydomo.status"))
     assert status["connections"] == 4 and status["workers"] == 2 and status["services"] == 4
     assert status["open_requests"] == 4 and status["uptime_us"] == 2_000_000 and status["draining"] is False
+    memory = status["memory"]
+    assert memory.pop("limit_bytes") is None and memory.pop("total_bytes") == sum(memory.values()) > 0
+    assert all(name.endswith("_bytes") for name in memory)
     services = {row["name"]: row for row in rows(asker, "services")}
     assert set(services) == {"echo", "other", "\\xff", "nobody"}
     assert services["echo"]["workers"] == 1 and services["echo"]["idle"] == 0 and services["echo"]["queued"] == 2
     assert services["echo"]["oldest_wait_us"] == 2_000_000 and services["echo"]["requests"] == 3
-    assert services["other"]["idle"] == 1
+    assert services["other"]["idle"] == 1 and services["other"]["oldest_wait_us"] is None
     workers = {row["worker"]: row for row in rows(asker, "workers")}
     assert workers[f"w{worker.me.number}"]["held"] == 1 and workers[f"w{idle.me.number}"]["held"] == 0
     assert workers[f"w{idle.me.number}"]["services"] == ["other", "\\xff"]

@@ -290,7 +290,10 @@ def test_figures_are_published_once_a_second_to_subscribers() -> None:
     assert (row["name"], row["state"], row["answered"], row["rate"]) == ("echo", "ready", 10, 10.0)
     world.wait(1.0)
     world.broker.monitor.tick()
-    assert watcher.heard[-1][1]["rate"] == 0.0
+    idle = watcher.heard[-1][1]
+    assert idle["rate"] == 0.0
+    for row in (idle, *idle["services"]):
+        assert (row["p50_us"], row["p99_us"], row["max_us"]) == (None, None, None)  # 0 would look like a measurement
 
 
 def test_events_are_built_only_for_subscribers(monkeypatch: pytest.MonkeyPatch) -> None:

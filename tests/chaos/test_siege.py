@@ -45,7 +45,7 @@ def test_the_account_and_the_resident_memory_agree() -> None:
     """Within 25 %, for bodies of open requests and for unfinished input."""
     stand = Stand()
     try:
-        before = stand.memory(), stand.ask(b"polydomo.status")["memory"]["total"]
+        before = stand.memory(), stand.ask(b"polydomo.status")["memory"]["total_bytes"]
         foes = [Foe.zmtp(stand.port) for _ in range(6)]
         request = join([b"", b"MDPC01", b"nobody", bytes(50_000)])
         flood(foes[:3], [request * 300], 20.0)
@@ -53,7 +53,7 @@ def test_the_account_and_the_resident_memory_agree() -> None:
         wanted = 3 * 300 * 50_000 + 3 * 20 * MIB
 
         def booked() -> int:
-            return int(stand.ask(b"polydomo.status")["memory"]["total"] - before[1])
+            return int(stand.ask(b"polydomo.status")["memory"]["total_bytes"] - before[1])
 
         assert stand.wait_until(lambda: booked() >= wanted, 30.0), (booked(), wanted)
         assert booked() == pytest.approx(stand.memory() - before[0], rel=0.25)

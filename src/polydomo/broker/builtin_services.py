@@ -171,7 +171,7 @@ def status(broker: "Broker") -> Row:
         "services": len(services(broker)),
         "open_requests": figures.open_requests(broker),
         "held_bytes": broker.held_bytes,
-        "memory": {"limit": broker.memory.limit, "total": broker.memory.measure(), **broker.memory.by_kind()},
+        "memory": _memory(broker),
         "largest_peers": broker.memory.largest(),
         "draining": broker.draining,
         "workers_by_state": figures.workers(broker),
@@ -179,6 +179,14 @@ def status(broker: "Broker") -> Row:
         **figures.totals(broker),
         **_process(broker),
     }
+
+
+def _memory(broker: "Broker") -> Row:
+    """Memory held for peers, by category; ``limit_bytes`` is null without a limit."""
+    memory = broker.memory
+    row: Row = {"limit_bytes": memory.limit or None, "total_bytes": memory.measure()}
+    row.update({f"{kind}_bytes": size for kind, size in memory.by_kind().items()})
+    return row
 
 
 def _process(broker: "Broker") -> Row:

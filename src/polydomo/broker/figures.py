@@ -129,7 +129,7 @@ def traffic(broker: "Broker", service: Service) -> Row:
     failed = sum(crossed.failed.values()) if crossed is not None else 0
     return {
         "queued": service.queue_length + len(parked),
-        "oldest_wait_us": microseconds(broker.now - first.accepted) if first is not None else 0,
+        "oldest_wait_us": microseconds(broker.now - first.accepted) if first is not None else None,
         "requests": service.accepted - answered - failed,
         "answered": service.answered - answered,
         "failed": service.failed - failed,
@@ -160,7 +160,7 @@ def _service(broker: "Broker", service: Service, tallies: "dict[str, Tally]") ->
 def _nothing(name: str) -> Row:
     """A row for a service of the catalog, which clients reach directly."""
     row: Row = {"name": name, "protocols": [], "state": REGISTERING, "cause": "", "workers": 0, "busy": 0, "queued": 0}
-    row.update({"oldest_wait_us": 0, "requests": 0, "answered": 0, "failed": 0, "requeued": 0})
+    row.update({"oldest_wait_us": None, "requests": 0, "answered": 0, "failed": 0, "requeued": 0})
     return {**row, **_rates({}, 0, 0.0), "callers": {}}
 
 
@@ -170,5 +170,5 @@ def _rates(counts: Counts, failed: int, span: float) -> Row:
         "failed_rate": round(failed / span, 1) if span else 0.0,
     }
     for name, part in PARTS:
-        row[name] = microseconds(quantile(counts, part))
+        row[name] = microseconds(quantile(counts, part)) if counts else None  # null: no request was answered
     return row

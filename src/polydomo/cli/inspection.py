@@ -162,10 +162,11 @@ def memory_text(memory: Row) -> str:
     """Memory held for peers, its limit, and the largest categories."""
     if not memory:
         return "-"
-    kinds = {kind: count for kind, count in memory.items() if kind not in ("limit", "total") and count}
-    largest = sorted(kinds, key=lambda kind: -kinds[kind])[:3]
+    kinds = {name.removesuffix("_bytes"): count for name, count in memory.items()}  # an older broker has no suffix
+    total, limit = kinds.pop("total"), kinds.pop("limit")
+    largest = sorted((kind for kind in kinds if kinds[kind]), key=lambda kind: -kinds[kind])[:3]
     parts = f" ({', '.join(f'{size(kinds[kind])} {kind}' for kind in largest)})" if largest else ""
-    return f"{size(memory['total'])} of {size(memory['limit']) if memory['limit'] else 'no limit'}{parts}"
+    return f"{size(total)} of {size(limit) if limit else 'no limit'}{parts}"
 
 
 def processes_text(processes: list[Row]) -> str:

@@ -35,7 +35,7 @@ def watch(
 
     - `polydomo watch`
     - `polydomo watch --once`
-    - `polydomo watch --json | jq -c '{rate, p99, queued}'`
+    - `polydomo watch --json | jq -c '{rate, p99_us, queued}'`
     """
     from polydomo.cli.exit_status import needs_broker
 
