@@ -213,7 +213,7 @@ COST_SERVICE: Final = 1_500  # A service or a worker.
 COST_ENTRY: Final = 1_500  # An entry of the catalog.
 COST_VALUE: Final = 500
 COST_RECORD: Final = 600  # A log record.
-COST_ROW: Final = 250  # A row of the journal that is not written yet.
+COST_EVENT: Final = 500  # An event of the journal that is not packed, until it is written.
 
 # --- monitoring -------------------------------------------------------------------------------------------------------
 
@@ -251,8 +251,10 @@ LOG_VALUE: Final = 256  # Characters of a value in a log line: enough for a name
 
 # --- the journal ------------------------------------------------------------------------------------------------------
 
-JOURNAL_CHUNK: Final = 32_768  # Rows passed to the writer thread at a time: a chunk costs 1 ms even if it has few rows.
-JOURNAL_CHUNKS: Final = 16  # Queued chunks before the oldest is dropped: 0.5 million rows, about 200 MiB.
+JOURNAL_CHUNK: Final = (
+    32_768  # Rows passed to the writer thread at a time: a chunk costs 0.3 to 1 ms even if it has few rows.
+)
+JOURNAL_CHUNKS: Final = 16  # Queued chunks before the oldest is dropped: 0.5 million rows, 50 to 90 MiB.
 JOURNAL_GATHER: Final = 1.0  # Seconds after which an incomplete chunk is passed to the writer.
 JOURNAL_TICK: Final = 0.25  # Seconds between checks of that, and of the taps.
 JOURNAL_JOIN: Final = 0.25  # Seconds between checks whether the writer has finished, at shutdown.

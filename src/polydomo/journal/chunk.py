@@ -1,11 +1,13 @@
-"""Events collected on the broker's loop, before they become rows: flat lists, one for each form of event.
+"""Events collected on the broker's loop, before they become rows.
 
-The loop only appends. The three events of every request are stored field by field in separate lists, without an object per event; every
-other event is a ``RareEvent``. A thread turns a chunk into Arrow columns (``columns.py``); ``rows`` does the same in Python, for the
-simulator and for rows that are not written yet. A test compares the two.
+The loop only appends. The three events of every request are packed, field by field, into three byte arrays; every other event is a
+``RareEvent``. A thread turns a chunk into Arrow columns (``columns.py``): numpy reads the packed fields without creating an object for each
+value, so the thread holds the interpreter lock for a short time only, and the loop does not wait for it. ``rows`` does the same in Python,
+for the simulator and for rows that are not written yet. A test compares the two.
 """
 
 from collections.abc import Callable, Iterator
+from struct import Struct
 from typing import Any, NamedTuple
 
 from polydomo import limits
@@ -18,32 +20,22 @@ from polydomo.protocols.session import Session
 
 Row = dict[str, Any]
 
-# The fields of the three forms, in the order in which they are appended. ``seq`` is that of the first row.
-ACCEPTED = (
-    "seq",
-    "time",
-    "number",
-    "client",
-    "service",
-    "size",
-    "queue",
-    "workers",
-    "waits",
-)  # waits: a row ``queued`` follows
-DISPATCHED = ("seq", "time", "number", "client", "connection", "service", "worker", "attempt", "hop", "size", "queue")
-ENDED = (
-    "seq",
-    "time",
-    "number",
-    "client",
-    "connection",
-    "service",
-    "worker",
-    "accepted",
-    "dispatched",
-    "request_bytes",
-    "reply_bytes",
-)
+
+class Layout:
+    """The fields of one form of event, in the order in which they are packed: a time as a float, anything else as an integer, of 8 bytes
+    each. A service is its place in ``Chunk.services``."""
+
+    def __init__(self, integers_and_times: str) -> None:
+        self.fields = integers_and_times.split()
+        self.struct = Struct("=" + "".join("d" if name in _TIMES else "q" for name in self.fields))
+
+
+_TIMES = ("time", "accepted", "dispatched")  # of the broker's clock
+
+# ``seq`` is that of the first row.
+ACCEPTED = Layout("seq time number client service size queue workers waits")  # waits: a row ``queued`` follows
+DISPATCHED = Layout("seq time number client connection service worker attempt hop size queue")
+ENDED = Layout("seq time number client connection service worker accepted dispatched request_bytes reply_bytes")
 
 
 class EndDetails(NamedTuple):
@@ -135,6 +127,14 @@ class Run(NamedTuple):
     max_body: int = 0  # bytes of a payload that are kept
 
 
+class Places(dict[bytes, int]):
+    """Names, each with its place among them; a new name gets the next place."""
+
+    def __missing__(self, name: bytes) -> int:
+        place = self[name] = len(self)
+        return place
+
+
 class Chunk:
     """A batch of some thousand events."""
 
@@ -142,12 +142,14 @@ class Chunk:
         "accepted",
         "allowed",
         "bodies",
+        "body_bytes",
         "dispatched",
         "ended",
         "first",
         "has_message_row",
         "last",
         "more",
+        "services",
         "steps",
     )
 
@@ -155,15 +157,22 @@ class Chunk:
         self.first = first  # the sequence number of its first row
         self.has_message_row = has_message_row  # level ``messages``
         self.last = first - 1  # ... and of its last, once it is closed
-        self.accepted: list[Any] = []
-        self.dispatched: list[Any] = []
-        self.ended: list[Any] = []
+        self.accepted = bytearray()  # packed events
+        self.dispatched = bytearray()
+        self.ended = bytearray()
         self.steps: list[RareEvent] = []
+        self.services = Places()
         self.bodies: dict[
             int, bytes
         ] = {}  # sequence number of an ``accepted`` row -> payload, if payloads are recorded
+        self.body_bytes = 0  # of all recorded payloads
         self.allowed: dict[int, int] = {}  # by the sequence number of an ACCEPTED or DISPATCHED, with access control
         self.more: dict[int, EndDetails] = {}  # by the sequence number of the ENDED
+
+    def memory(self) -> int:
+        """Its size in bytes, estimated."""
+        packed = len(self.accepted) + len(self.dispatched) + len(self.ended)
+        return packed + self.body_bytes + limits.COST_EVENT * (len(self.steps) + len(self.more))
 
 
 def text(name: bytes) -> str:
@@ -201,14 +210,17 @@ def rows(run: Run, chunk: Chunk, who: Callable[[int], Peer]) -> Iterator[Row]:
         yield row
 
 
-def events(flat: list[Any], fields: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Iterates over a flat list event by event."""
-    for i in range(0, len(flat), len(fields)):
-        yield dict(zip(fields, flat[i : i + len(fields)], strict=True))
+def events(chunk: Chunk, packed: bytearray, layout: Layout) -> Iterator[dict[str, Any]]:
+    """The packed events one by one, with the names of their services."""
+    services = list(chunk.services)
+    for values in layout.struct.iter_unpack(bytes(packed)):  # of a copy: an array cannot grow while it is read
+        event = dict(zip(layout.fields, values, strict=True))
+        event["service"] = services[event["service"]]
+        yield event
 
 
 def _accepted(run: Run, chunk: Chunk) -> Iterator[Row]:
-    for event in events(chunk.accepted, ACCEPTED):
+    for event in events(chunk, chunk.accepted, ACCEPTED):
         waits = event.pop("waits")
         event["connection"] = event["client"]
         event["time"] = microseconds(run, event["time"])
@@ -223,7 +235,7 @@ def _accepted(run: Run, chunk: Chunk) -> Iterator[Row]:
 
 
 def _dispatched(run: Run, chunk: Chunk) -> Iterator[Row]:
-    for event in events(chunk.dispatched, DISPATCHED):
+    for event in events(chunk, chunk.dispatched, DISPATCHED):
         event["time"] = microseconds(run, event["time"])
         event["service"] = text(event["service"])
         allowed = chunk.allowed.get(event["seq"], 0)
@@ -231,7 +243,7 @@ def _dispatched(run: Run, chunk: Chunk) -> Iterator[Row]:
 
 
 def _ended(run: Run, chunk: Chunk) -> Iterator[Row]:
-    for event in events(chunk.ended, ENDED):
+    for event in events(chunk, chunk.ended, ENDED):
         more = chunk.more.get(event["seq"], USUAL_END)
         has_message_row = chunk.has_message_row if more.has_message_row < 0 else more.has_message_row
         time = microseconds(run, event["time"])

@@ -24,6 +24,9 @@ class ChunkQueue:
     def is_overfull(self) -> bool:
         return len(self.chunks) > self.max_chunks
 
+    def memory(self) -> int:
+        return sum(chunk.memory() for chunk in list(self.chunks))
+
     def drop_oldest(self) -> list[Loss]:
         """Drops a chunk. Returns the losses that new rows must state.
 

@@ -3,7 +3,6 @@
 ``chunk.rows`` does the same in Python and is easier to read; a test compares the two.
 """
 
-from array import array
 from collections.abc import Callable, Sequence
 from struct import pack
 from typing import Any
@@ -13,7 +12,7 @@ import pyarrow as pa
 
 from polydomo.journal import chunk as shapes
 from polydomo.journal import schema
-from polydomo.journal.chunk import ACCEPTED, DISPATCHED, ENDED, NO_PEER, Chunk, Peer, RareEvent, Run, text
+from polydomo.journal.chunk import ACCEPTED, DISPATCHED, ENDED, NO_PEER, Chunk, Layout, Peer, RareEvent, Run, text
 from polydomo.journal.ids import ALPHABET, NUMBER_CHARACTERS, TIME_CHARACTERS, run_name
 from polydomo.journal.schema import MESSAGES, NOTHING, REQUESTS, SHORT, TEXT, TIME
 from polydomo.limits import JOURNAL_CHUNK
@@ -55,24 +54,23 @@ def tables(run: Run, chunk: Chunk, who: Who) -> dict[str, pa.Table]:
 
 
 def _accepted(run: Run, chunk: Chunk) -> list[tuple[int, Block]]:
-    size = len(chunk.accepted) // len(ACCEPTED)
-    get = _fields(chunk.accepted, ACCEPTED)
-    seq = _ints(get("seq"))
-    client = _ints(get("client"))
-    queue = _same_or_ints(get("queue"))
+    events = _Events(chunk, chunk.accepted, ACCEPTED)
+    seq = events.ints("seq")
+    client = events.ints("client")
+    queue = events.same_or_ints("queue")
     block: Block = {
         "event": schema.ACCEPTED,
         "seq": seq,
-        "time": _times(run, get("time")),
-        "number": _ints(get("number")),
+        "time": _since_epoch(run, events.times("time")),
+        "number": events.ints("number"),
         "client": client,
         "connection": client,
-        "service": _names(get("service")),
-        "size": _same_or_ints(get("size")),
+        "service": events.services(),
+        "size": events.same_or_ints("size"),
         "queue": queue,
-        "workers": _same_or_ints(get("workers")),
+        "workers": events.same_or_ints("workers"),
     }
-    waits = np.frombuffer(bytes(get("waits")), np.uint8).astype(bool)
+    waits = events.ints("waits").astype(bool)
     later = _some({**block, "seq": seq + 1, "queue": queue + 1}, waits)
     later["event"] = schema.QUEUED
     if chunk.allowed:
@@ -82,37 +80,37 @@ def _accepted(run: Run, chunk: Chunk) -> list[tuple[int, Block]]:
         block["body"] = pa.array([body for body, _ in bodies], pa.binary())
         block["body_cut"] = np.array([cut for _, cut in bodies])
     waiting = int(waits.sum())
-    return [(size, block), (waiting, later)] if waiting else [(size, block)]
+    return [(events.size, block), (waiting, later)] if waiting else [(events.size, block)]
 
 
 def _dispatched(run: Run, chunk: Chunk) -> tuple[int, Block]:
-    get = _fields(chunk.dispatched, DISPATCHED)
-    block: Block = {name: _ints(get(name)) for name in ("seq", "number", "client", "connection", "worker")}
-    block |= {name: _same_or_ints(get(name)) for name in ("attempt", "hop", "size", "queue")}
+    events = _Events(chunk, chunk.dispatched, DISPATCHED)
+    block: Block = {name: events.ints(name) for name in ("seq", "number", "client", "connection", "worker")}
+    block |= {name: events.same_or_ints(name) for name in ("attempt", "hop", "size", "queue")}
     block["event"] = schema.DISPATCHED
     if chunk.allowed:
         block["allowed"] = np.array([chunk.allowed.get(n, 0) for n in block["seq"].tolist()], np.int64)
-    block["time"] = _times(run, get("time"))
-    block["service"] = _names(get("service"))
-    return len(chunk.dispatched) // len(DISPATCHED), block
+    block["time"] = _since_epoch(run, events.times("time"))
+    block["service"] = events.services()
+    return events.size, block
 
 
 def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[int, Block]]:
     """The ``final`` and ``failed`` rows, and those of ``requests``."""
-    size = len(chunk.ended) // len(ENDED)
-    get = _fields(chunk.ended, ENDED)
-    seq = _ints(get("seq"))
-    ended_at = _floats(get("time"))
-    accepted_at = _floats(get("accepted"))
-    dispatched_at = _floats(get("dispatched"))
+    events = _Events(chunk, chunk.ended, ENDED)
+    size = events.size
+    seq = events.ints("seq")
+    ended_at = events.times("time")
+    accepted_at = events.times("accepted")
+    dispatched_at = events.times("dispatched")
     time = _since_epoch(run, ended_at)
     accepted = _since_epoch(run, accepted_at)
-    number = _ints(get("number"))
-    client = _ints(get("client"))
-    connection = _ints(get("connection"))
-    worker = _ints(get("worker"))
-    service = _names(get("service"))
-    reply = _same_or_ints(get("reply_bytes"))
+    number = events.ints("number")
+    client = events.ints("client")
+    connection = events.ints("connection")
+    worker = events.ints("worker")
+    service = events.services()
+    reply = events.same_or_ints("reply_bytes")
     more = _EndDetails(chunk, seq)
     has_message_row = more.has_message_row
     first_at = more.first_dispatched(dispatched_at)
@@ -125,7 +123,7 @@ def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[i
         "time": time,
         "request": _request_ids(run, accepted, number),
         "number": number,
-        "service": more.asked(service, get("service")),
+        "service": more.asked(service, events),
         "last_service": service,
         "client": client,
         "worker": worker,
@@ -144,7 +142,7 @@ def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[i
         "dispatches": more.ints("attempts"),
         "hops": more.ints("hops"),
         "partials": more.ints("partials"),
-        "request_bytes": _same_or_ints(get("request_bytes")),
+        "request_bytes": events.same_or_ints("request_bytes"),
         "reply_bytes": reply,
         "outcome": more.texts("outcome"),
         "reason": more.texts("reason"),
@@ -231,10 +229,10 @@ class _EndDetails:
         first = self.floats("first_dispatched")
         return np.where(first < 0, dispatched, first)
 
-    def asked(self, last: Any, names: list[bytes]) -> Any:
+    def asked(self, last: Any, events: "_Events") -> Any:
         if not any(one.asked for one in self.all):
             return last
-        return _names([one.asked or name for one, name in zip(self.all, names, strict=True)])
+        return _names([one.asked or name for one, name in zip(self.all, events.service_names(), strict=True)])
 
     def event(self) -> Any:
         if not self.any:
@@ -272,30 +270,47 @@ def _steps(run: Run, steps: list[RareEvent]) -> tuple[int, Block]:
     return len(steps), block
 
 
-# --- from lists to arrays ---------------------------------------------------------------------------------------------
+# --- from packed events and lists to arrays ---------------------------------------------------------------------------
 
 
-def _fields(flat: list[Any], names: tuple[str, ...]) -> Callable[[str], list[Any]]:
-    width = len(names)
-    return lambda name: flat[names.index(name) :: width]
+class _Events:
+    """The packed events of one form, column by column."""
+
+    def __init__(self, chunk: Chunk, packed: bytearray, layout: Layout) -> None:
+        self._names = list(chunk.services)
+        self._fields = layout.fields
+        self._values = np.frombuffer(packed, np.int64).reshape(-1, len(layout.fields))
+        self.size = len(self._values)
+
+    def ints(self, name: str) -> Ints:
+        return self._values[:, self._fields.index(name)].copy()
+
+    def same_or_ints(self, name: str) -> Any:
+        """A single number if it is the same in all rows, as is common."""
+        values = self._values[:, self._fields.index(name)]
+        first = values[0]
+        return int(first) if (values == first).all() else values.copy()
+
+    def times(self, name: str) -> Any:
+        return self.ints(name).view(np.float64)
+
+    def services(self) -> Any:
+        places = self.same_or_ints("service")
+        if isinstance(places, int):
+            return text(self._names[places])
+        names = pa.array([text(name) for name in self._names], pa.string())
+        return pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int32)), names)
+
+    def service_names(self) -> list[bytes]:
+        return [self._names[place] for place in self.ints("service").tolist()]
 
 
 def _ints(values: Sequence[int]) -> Ints:
     return np.frombuffer(pack(f"{len(values)}q", *values), np.int64)  # the quickest way there is
 
 
-def _same_or_ints(values: Sequence[int]) -> Any:
-    """A single number if it is the same in all rows, as is common."""
-    first = values[0]
-    return first if first == values[-1] and list(values).count(first) == len(values) else _ints(values)
-
-
-def _floats(values: Sequence[float]) -> Any:
-    return np.fromiter(values, np.float64, len(values))
-
-
 def _times(run: Run, values: Sequence[float]) -> Ints:
-    return _since_epoch(run, _floats(values))
+    return _since_epoch(run, np.fromiter(values, np.float64, len(values)))
 
 
 def _since_epoch(run: Run, values: Any) -> Ints:
@@ -325,11 +340,7 @@ def _names(values: Sequence[bytes]) -> Any:
     first = values[0]
     if list(values).count(first) == len(values):
         return text(first)
-    places: dict[bytes, int] = {}
-    for name in set(values):
-        places[name] = len(places)
-    indices = pa.array(np.frombuffer(array("i", map(places.__getitem__, values)), np.int32))
-    return pa.DictionaryArray.from_arrays(indices, pa.array([text(name) for name in places], pa.string()))
+    return pa.array([text(name) for name in values], pa.string()).dictionary_encode()
 
 
 def _peers(connections: Ints, who: Who) -> tuple[Any, Any, Any, Any]:

@@ -16,7 +16,7 @@ from polydomo.broker.log_records import LogRecord
 from polydomo.broker.recorder import Recorder
 from polydomo.journal import chunk as shapes
 from polydomo.journal import event_fields, schema
-from polydomo.journal.chunk import Chunk, EndDetails, Peer, RareEvent, Run
+from polydomo.journal.chunk import ACCEPTED, DISPATCHED, ENDED, Chunk, EndDetails, Peer, RareEvent, Run
 from polydomo.journal.chunk_queue import ChunkQueue
 from polydomo.journal.ids import id_text
 from polydomo.journal.known_peers import KnownPeers
@@ -65,6 +65,9 @@ class JournalRecorder(Recorder):
         self._peeks = self._mixed or self.wants_bodies or trace_parts  # requests may need additional fields
         self._messages = levels.level == MESSAGES
         self._seq = 0
+        self._pack_accepted = ACCEPTED.struct.pack
+        self._pack_dispatched = DISPATCHED.struct.pack
+        self._pack_ended = ENDED.struct.pack
         self._first_service: dict[int, bytes] = {}  # of forwarded requests
         self._lost: dict[int, tuple[int, int]] = {}  # requeued requests -> the worker and connection that had them
         self._jobs: dict[int, str] = {}  # requests that wait for the outcome of a durable job -> the job
@@ -86,9 +89,7 @@ class JournalRecorder(Recorder):
     def _open(self) -> None:
         self.chunk = Chunk(self._seq + 1, self._messages)
         self._full = self._seq + self._chunk_rows
-        self._accept = self.chunk.accepted.extend
-        self._dispatch = self.chunk.dispatched.extend
-        self._finish = self.chunk.ended.extend
+        self._services = self.chunk.services
 
     def count_in(self, mark: memoryview) -> None:
         """Stores the last sequence number there from now on."""
@@ -121,7 +122,7 @@ class JournalRecorder(Recorder):
         return self.peers.who(connection)
 
     def memory(self) -> int:
-        return limits.COST_ROW * (len(self.queue.chunks) * self._chunk_rows + self._seq - self.chunk.first + 1)
+        return self.chunk.memory() + self.queue.memory()
 
     def figures(self) -> dict[str, float]:
         return {**self.inner.figures(), "rows": self._seq, "rows_dropped": self.queue.dropped}
@@ -158,43 +159,40 @@ class JournalRecorder(Recorder):
             return
         seq = self._seq + 1
         self._seq = self._mark[0] = seq + 1 if queued else seq
-        self._accept(
-            (
-                seq,
-                request.accepted,
-                request.number,
-                request.session.number,
-                service.name,
-                len(request.body),
-                queue_length,
-                len(service.workers),
-                int(queued),
-            )
+        self.chunk.accepted += self._pack_accepted(
+            seq,
+            request.accepted,
+            request.number,
+            request.session.number,
+            self._services[service.name],
+            len(request.body),
+            queue_length,
+            len(service.workers),
+            int(queued),
         )
         if request.session.principal:
             self.chunk.allowed[seq] = self._broker.access.recorded(request.session, CALL, service.name)
         if self._bodies and service.name in self._bodies:
-            self.chunk.bodies[seq] = bytes(request.body[: self.run.max_body + 1])
+            self.chunk.bodies[seq] = body = bytes(request.body[: self.run.max_body + 1])
+            self.chunk.body_bytes += len(body)
 
     def dispatched(self, request: Request, worker: Worker) -> None:
         service = request.service
         if self._mixed and not self._records_messages(request):
             return
         self._seq = self._mark[0] = seq = self._seq + 1
-        self._dispatch(
-            (
-                seq,
-                request.dispatched,
-                request.number,
-                request.session.number,
-                worker.session.number,
-                service.name,
-                worker.number,
-                request.attempts - request.history.attempts_before_forward,
-                request.history.forwards,
-                len(request.body),
-                service.queue_length,
-            )
+        self.chunk.dispatched += self._pack_dispatched(
+            seq,
+            request.dispatched,
+            request.number,
+            request.session.number,
+            worker.session.number,
+            self._services[service.name],
+            worker.number,
+            request.attempts - request.history.attempts_before_forward,
+            request.history.forwards,
+            len(request.body),
+            service.queue_length,
         )
         if worker.session.principal:
             self.chunk.allowed[seq] = self._broker.access.recorded(worker.session, OFFER, service.name)
@@ -212,20 +210,18 @@ class JournalRecorder(Recorder):
             return
         seq = self._seq + 1
         self._seq = self._mark[0] = seq + 1 if self._messages else seq
-        self._finish(
-            (
-                seq,
-                self._broker.now,
-                request.number,
-                request.session.number,
-                worker.session.number,
-                request.service.name,
-                worker.number,
-                request.accepted,
-                request.dispatched,
-                len(request.body),
-                request.reply_size,
-            )
+        self.chunk.ended += self._pack_ended(
+            seq,
+            self._broker.now,
+            request.number,
+            request.session.number,
+            worker.session.number,
+            self._services[request.service.name],
+            worker.number,
+            request.accepted,
+            request.dispatched,
+            len(request.body),
+            request.reply_size,
         )
         if seq >= self._full:
             self.hand_over()
@@ -251,6 +247,7 @@ class JournalRecorder(Recorder):
         history = request.history
         seq = self._seq + 1
         self._seq = self._mark[0] = seq + has_message_row
+        self.chunk.body_bytes += len(body)
         self.chunk.more[seq] = EndDetails(
             has_message_row,
             int(worker is not None),
@@ -270,20 +267,18 @@ class JournalRecorder(Recorder):
             principal=principal,
             body=bytes(body),
         )
-        self._finish(
-            (
-                seq,
-                self._broker.now,
-                request.number,
-                request.session.number,
-                connection,
-                request.service.name,
-                number,
-                request.accepted,
-                request.dispatched,
-                len(request.body),
-                request.reply_size,
-            )
+        self.chunk.ended += self._pack_ended(
+            seq,
+            self._broker.now,
+            request.number,
+            request.session.number,
+            connection,
+            self._services[request.service.name],
+            number,
+            request.accepted,
+            request.dispatched,
+            len(request.body),
+            request.reply_size,
         )
         if seq >= self._full:
             self.hand_over()
@@ -487,7 +482,9 @@ class JournalRecorder(Recorder):
         if not self.wants_requests:
             return
         self._seq = self._mark[0] = seq = self._seq + 1
-        self.chunk.steps.append(RareEvent(seq, self._broker.now, event, **fields))  # type: ignore[arg-type]
+        step = RareEvent(seq, self._broker.now, event, **fields)  # type: ignore[arg-type]
+        self.chunk.steps.append(step)
+        self.chunk.body_bytes += len(step.body)
         if seq >= self._full:
             self._full = seq + self._chunk_rows  # handing over may itself write a row
             self.hand_over()
