@@ -151,6 +151,18 @@ def test_payloads_are_recorded_only_where_named_and_cut() -> None:
     ]
 
 
+def test_the_memory_of_rows_that_are_not_written_includes_payloads() -> None:
+    """A broker that records payloads must count them, or a slow disk lets it exceed its memory limit."""
+    world, recorder = journalled(run=RUN._replace(max_body=5_000), bodies=frozenset([b"echo"]), chunk_rows=4)
+    client, echo = world.client(), world.worker(b"echo")
+    for _ in range(5):
+        before = recorder.memory()
+        client.ask(b"q" * 1_000)
+        echo.answer(b"a" * 2_000)
+        assert 3_000 < recorder.memory() - before < 6_000
+    assert recorder.queue.chunks
+
+
 def test_a_disk_that_stays_full_does_not_fill_the_journal_with_rows_about_rows() -> None:
     """A row that states dropped rows may be dropped too and stated again. This must end: dropped rows are one growing range."""
     world, recorder = journalled(chunk_rows=5, max_chunks=3)
