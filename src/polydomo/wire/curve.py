@@ -16,11 +16,11 @@ Randomness comes from the caller: ``entropy(n)`` returns n random octets.
 from collections.abc import Callable
 
 from polydomo.errors import ProtocolViolation
-from polydomo.limits import ENVELOPE, MAX_FRAME, MAX_IDENTITY
+from polydomo.limits import ENVELOPE, MAX_FRAME
 from polydomo.wire import extensions
 from polydomo.wire.curve_traffic import CurveTraffic
 from polydomo.wire.frames import Body
-from polydomo.wire.mechanism import EXTENSIONS, Mechanism, command, described, fitting, parse_properties, refusal
+from polydomo.wire.mechanism import Mechanism, command, described, refusal
 from polydomo.wire.sodium import KEY_SIZE, public_key, seal, shared_key, unseal
 
 Random = Callable[[int], bytes]
@@ -142,14 +142,7 @@ class CurveServer(Mechanism):
         vouch = opened[KEY_SIZE : KEY_SIZE + VOUCH_SIZE]
         self._check_vouch(vouch, permanent, client, transient)
         self.principal = self._authenticate(permanent)
-        found = parse_properties(opened[KEY_SIZE + VOUCH_SIZE :])
-        self.peer_type = found.get(b"socket-type", b"")
-        self.identity = found.get(b"identity", b"")
-        self.peer_extensions = found.get(EXTENSIONS, b"")
-        if len(self.identity) > MAX_IDENTITY:
-            raise ProtocolViolation(f"identity of {len(self.identity)} bytes; the limit is {MAX_IDENTITY}")
-        self.our_type = fitting(True, self.our_type, self.peer_type)
-        self.done = True
+        self.read_metadata(opened[KEY_SIZE + VOUCH_SIZE :], listener=True)
         self.traffic = CurveTraffic(key, True, 1, number, self._max_frame)
         box = seal(
             described(self.our_type, b"", self.extensions if self.peer_extensions else b""),
@@ -245,12 +238,7 @@ class CurveClient(Mechanism):
         if len(data) < READY_LEAST:
             raise ProtocolViolation(f"READY of {len(data) + 6} octets; it has at least 30")
         short = data[:8]
-        found = parse_properties(unseal(data[8:], b"CurveZMQREADY---" + short, self._key, "READY"))
-        self.peer_type = found.get(b"socket-type", b"")
-        self.identity = found.get(b"identity", b"")
-        self.peer_extensions = found.get(EXTENSIONS, b"")
-        self.our_type = fitting(False, self.our_type, self.peer_type)
-        self.done = True
+        self.read_metadata(unseal(data[8:], b"CurveZMQREADY---" + short, self._key, "READY"), listener=False)
         largest = max(self._max_frame, extensions.parse(self.peer_extensions).max_message + ENVELOPE)
         self.traffic = CurveTraffic(self._key, False, 2, int.from_bytes(short, "big"), largest)
         return b""

@@ -30,7 +30,6 @@ ACCEPTS = {  # compatible socket types, by the connecting side's socket type
 
 # "x-" marks an application property, which other peers ignore. With it, a broker recognises that a publisher is a broker.
 BROKER_PROPERTY = b"X-Polydomo"
-EXTENSIONS = extensions.PROPERTY.lower()  # as ``parse_properties`` returns it
 
 
 def command(name: bytes, data: bytes = b"") -> bytes:
@@ -119,6 +118,19 @@ class Mechanism:
         """A command of the peer's; returns commands to send. Raises ProtocolViolation."""
         raise NotImplementedError
 
+    def read_metadata(self, data: bytes, listener: bool) -> None:
+        """Completes the handshake with the peer's metadata. Raises ProtocolViolation, or AccessDenied from ``admit``."""
+        found = parse_properties(data)
+        self.peer_type = found.get(b"socket-type", b"")
+        self.identity = found.get(b"identity", b"")
+        self.peer_is_broker = BROKER_PROPERTY.lower() in found
+        self.peer_extensions = found.get(extensions.PROPERTY.lower(), b"")
+        if len(self.identity) > MAX_IDENTITY:
+            raise ProtocolViolation(f"identity of {len(self.identity)} bytes; the limit is {MAX_IDENTITY}")
+        self.admit()
+        self.our_type = fitting(listener, self.our_type, self.peer_type)
+        self.done = True
+
     def admit(self) -> None:
         """Called before a peer is admitted without authentication. Raises AccessDenied."""
 
@@ -150,16 +162,7 @@ class Null(Mechanism):
             raise refusal(data, without=True)
         if name != b"READY":
             raise ProtocolViolation(f"command {name[:20]!r} in the NULL handshake")
-        found = parse_properties(data)
-        self.peer_type = found.get(b"socket-type", b"")
-        self.identity = found.get(b"identity", b"")
-        self.peer_is_broker = BROKER_PROPERTY.lower() in found
-        self.peer_extensions = found.get(EXTENSIONS, b"")
-        if len(self.identity) > MAX_IDENTITY:
-            raise ProtocolViolation("identity longer than 255 bytes")
-        self.admit()
-        self.our_type = fitting(self.listener, self.our_type, self.peer_type)
-        self.done = True
+        self.read_metadata(data, self.listener)
         return self._ready() if self.listener else b""
 
     def _ready(self) -> bytes:

@@ -12,8 +12,7 @@ The owner of a link offers it only on connections that cannot be eavesdropped: l
 from collections.abc import Callable
 
 from polydomo.errors import ProtocolViolation
-from polydomo.limits import MAX_IDENTITY
-from polydomo.wire.mechanism import EXTENSIONS, Mechanism, command, described, fitting, parse_properties, refusal
+from polydomo.wire.mechanism import Mechanism, command, described, refusal
 
 Check = Callable[[str, str], str]  # user and password to the name of the principal; raises AccessDenied
 
@@ -33,14 +32,7 @@ class PlainServer(Mechanism):
             self.principal = self._check(*credentials(data))
             return command(b"WELCOME")
         if name == b"INITIATE" and self.principal and not self.done:
-            found = parse_properties(data)
-            self.peer_type = found.get(b"socket-type", b"")
-            self.identity = found.get(b"identity", b"")
-            self.peer_extensions = found.get(EXTENSIONS, b"")
-            if len(self.identity) > MAX_IDENTITY:
-                raise ProtocolViolation(f"identity of {len(self.identity)} bytes; the limit is {MAX_IDENTITY}")
-            self.our_type = fitting(True, self.our_type, self.peer_type)
-            self.done = True
+            self.read_metadata(data, listener=True)
             return command(b"READY", described(self.our_type, b"", self.extensions if self.peer_extensions else b""))
         raise ProtocolViolation(f"command {name[:20]!r} out of order in the PLAIN handshake")
 
@@ -68,12 +60,7 @@ class PlainClient(Mechanism):
             self._welcome = True
             return command(b"INITIATE", described(self.our_type, self.our_identity, self.extensions))
         if name == b"READY" and self._welcome and not self.done:
-            found = parse_properties(data)
-            self.peer_type = found.get(b"socket-type", b"")
-            self.identity = found.get(b"identity", b"")
-            self.peer_extensions = found.get(EXTENSIONS, b"")
-            self.our_type = fitting(False, self.our_type, self.peer_type)
-            self.done = True
+            self.read_metadata(data, listener=False)
             return b""
         raise ProtocolViolation(f"command {name[:20]!r} out of order in the PLAIN handshake")
 
