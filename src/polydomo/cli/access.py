@@ -98,8 +98,8 @@ def check(
     """
     from polydomo.broker.access_rules import RIGHTS
     from polydomo.cli.exit_status import FAILED, print_error
-    from polydomo.cli.render import counted
     from polydomo.errors import SettingError
+    from polydomo.journal.quantities import counted
     from polydomo.server import access_file
 
     try:

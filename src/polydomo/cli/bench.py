@@ -12,7 +12,8 @@ import typer
 
 from polydomo.cli import options
 from polydomo.cli.options import CLIENT_VARIABLE, Json
-from polydomo.cli.render import Column, counted, show, show_json
+from polydomo.cli.render import Column, show, show_json
+from polydomo.journal.quantities import counted
 from polydomo.limits import MAX_BODY
 
 if TYPE_CHECKING:

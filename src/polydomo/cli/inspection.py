@@ -13,7 +13,8 @@ import typer
 from polydomo.cli import journal_search, options
 from polydomo.cli.options import ANSWER_TIME, Json, Timeout, To
 from polydomo.cli.reading import read, reader
-from polydomo.cli.render import Column, clock, counted, latency, local, show, show_json, size, span_us
+from polydomo.cli.render import Column, clock, latency, local, show, show_json
+from polydomo.journal.quantities import counted, size, span
 
 Row = dict[str, Any]
 
@@ -134,7 +135,7 @@ def status(to: To = None, json: Json = False, timeout: Timeout = ANSWER_TIME) ->
         return
     shown = {
         "address": answer["address"],
-        "up since": f"{clock(answer['started'])} ({span_us(answer['uptime_us'])})",
+        "up since": f"{clock(answer['started'])} ({span(answer['uptime_us'])})",
         "state": "stopping" if answer["draining"] else "serving",
         **({"processes": processes_text(answer["processes"])} if answer.get("processes") else {}),
         "connections": str(answer["connections"]),
@@ -314,7 +315,7 @@ def service_cells(row: Row) -> list[str]:
         str(row["workers"]),
         str(row["idle"]),
         str(row["queued"]),
-        span_us(row["oldest_wait_us"]) if row["queued"] else "",
+        span(row["oldest_wait_us"]) if row["queued"] else "",
         str(row["answered"]),
         str(row["failed"]),
         str(row["requeued"]),
@@ -366,14 +367,14 @@ def worker_cells(row: Row) -> list[str]:
         row["dialect"],
         ",".join(row["services"]),
         "draining" if row["draining"] else row["state"],
-        span_us(row["state_us"]),
+        span(row["state_us"]),
         str(row["held"]),
         str(row["done"]),
         str(row["failed"]),
         latency(row["mean_us"]),
         latency(row["max_us"]),
         clock(row["registered"]),
-        span_us(row["silent_us"]),
+        span(row["silent_us"]),
         row["principal"],
         row["peer"],
         row["cause"].removesuffix(f" from {row['peer']}"),  # shown in the column before it
@@ -403,8 +404,8 @@ def request_cells(row: Row) -> list[str]:
         row["protocol"],
         row["state"],
         clock(row["state_since"]),
-        span_us(row["state_us"]),
-        span_us(row["age_us"]),
+        span(row["state_us"]),
+        span(row["age_us"]),
         str(row["attempts"]),
         "-" if row["request_bytes"] is None else size(row["request_bytes"]),
         row["why"],
@@ -431,7 +432,7 @@ def client_cells(row: Row) -> list[str]:
         row["protocol"],
         row["dialect"],
         row["state"],
-        span_us(row["state_us"]),
+        span(row["state_us"]),
         str(row["open_requests"]),
         size(row["held_bytes"]),
         "yes" if row["paused"] else "no",

@@ -11,8 +11,9 @@ import typer
 from polydomo.cli import journal_search, options
 from polydomo.cli.call import read_body, write_raw, write_text
 from polydomo.cli.options import Json, To
-from polydomo.cli.render import Column, show, show_json, size
+from polydomo.cli.render import Column, show, show_json
 from polydomo.errors import SettingError
+from polydomo.journal.quantities import size
 
 if TYPE_CHECKING:
     from polydomo.client.aio import AsyncClient

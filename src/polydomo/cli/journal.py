@@ -7,8 +7,8 @@ import typer
 
 from polydomo.cli.exit_status import print_error
 from polydomo.cli.pipeline import parse_time
-from polydomo.cli.render import size
 from polydomo.errors import SettingError
+from polydomo.journal.quantities import size
 
 commands = typer.Typer(no_args_is_help=True, help="Maintain the files of a journal.")
 

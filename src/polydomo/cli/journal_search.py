@@ -16,8 +16,9 @@ from polydomo.broker.request_ids import run_name
 from polydomo.cli import options
 from polydomo.cli.options import Json, To
 from polydomo.cli.reading import read, reader
-from polydomo.cli.render import Column, clean, clock, show, show_json, size
+from polydomo.cli.render import Column, clean, clock, show, show_json
 from polydomo.errors import CallFailed, CallTimeout, NotConnected, PolydomoError, SettingError
+from polydomo.journal.quantities import size
 from polydomo.protocols.json_form import iso, microseconds
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ FOUND = [
 
 
 def found_cells(row: Row) -> list[str]:
-    from polydomo.journal.story import took
+    from polydomo.journal.quantities import took
 
     return [
         row["request"],

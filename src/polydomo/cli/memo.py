@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from polydomo.cli.options import ANSWER_TIME, Json, Timeout, To
-from polydomo.cli.render import Column, show, show_json, size
+from polydomo.cli.render import Column, show, show_json
+from polydomo.journal.quantities import size
 
 Row = dict[str, Any]
 

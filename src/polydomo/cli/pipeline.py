@@ -2,7 +2,6 @@
 
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -167,14 +166,12 @@ def engine(
 
 def payloads_in(path: Path | None) -> list[str]:
     """The table ``pipeline.payloads`` of a settings file, in the form of the flag."""
+    from polydomo.server.toml_file import read_toml
+
     if path is None:
         return []
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8")).get("pipeline", {}).get("payloads", {})
-    except OSError as error:
-        raise SettingError(f"--settings: {path} cannot be read: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"--settings: {path} is not TOML: {error}") from None
+    section = read_toml(path, "--settings").get("pipeline", {})
+    found = section.get("payloads", {}) if isinstance(section, dict) else section
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise SettingError(f'--settings: {path}: pipeline.payloads must be a table such as {{ "sensors.*" = "json" }}')
     return [f"{name}={value}" for name, value in found.items()]

@@ -11,6 +11,8 @@ from datetime import datetime
 
 import typer
 
+from polydomo.journal.quantities import took
+
 
 @dataclass(frozen=True)
 class Column:
@@ -113,27 +115,6 @@ def clean(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def span(seconds: float) -> str:
-    """
-    >>> [span(n) for n in (0.0421, 3.21, 75, 3700, 90000)]
-    ['42 ms', '3.2 s', '1 m 15 s', '1 h 01 m', '1 d 1 h']
-    """
-    whole = int(seconds)
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    if seconds < 3600:
-        return f"{whole // 60} m {whole % 60:02d} s"
-    if seconds < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
-
-
-def span_us(microseconds: int) -> str:
-    return span(microseconds / 1e6)
-
-
 def local(time: str) -> datetime:
     """The local time of an ISO 8601 time."""
     return datetime.fromisoformat(time).astimezone()
@@ -150,32 +131,4 @@ def latency(microseconds: int | None) -> str:
     >>> [latency(n) for n in (None, 0, 83, 4_200, 250_000, 3_200_000)]
     ['-', '-', '83 us', '4.2 ms', '250 ms', '3.2 s']
     """
-    if not microseconds:
-        return "-"
-    if microseconds < 1_000:
-        return f"{microseconds} us"
-    if microseconds < 10_000:
-        return f"{microseconds / 1e3:.1f} ms"
-    return span_us(microseconds)
-
-
-def counted(number: int, what: str) -> str:
-    """
-    >>> counted(1, "rule"), counted(2, "rule")
-    ('1 rule', '2 rules')
-    """
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def size(count: int) -> str:
-    """
-    >>> [size(n) for n in (12, 4096, 5_500_000, 12_638_259_200)]
-    ['12 B', '4.0 KiB', '5.2 MiB', '11.8 GiB']
-    """
-    if count < 1024:
-        return f"{count} B"
-    if count < 1024 * 1024:
-        return f"{count / 1024:.1f} KiB"
-    if count < 1024 * 1024 * 1024:
-        return f"{count / (1024 * 1024):.1f} MiB"
-    return f"{count / (1024 * 1024 * 1024):.1f} GiB"
+    return took(microseconds) if microseconds else "-"

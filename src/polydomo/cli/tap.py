@@ -10,7 +10,8 @@ import typer
 from polydomo.cli import options
 from polydomo.cli.logs import request_of
 from polydomo.cli.options import To
-from polydomo.cli.render import clean, local, size
+from polydomo.cli.render import clean, local
+from polydomo.journal.quantities import size
 
 Row = dict[str, Any]
 

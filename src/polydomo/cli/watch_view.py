@@ -6,7 +6,8 @@ Names and reasons come from peers, so all text is escaped with ``clean`` and nev
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from polydomo.cli.render import Column, aligned, clean, latency, local, size, span_us
+from polydomo.cli.render import Column, aligned, clean, latency, local
+from polydomo.journal.quantities import size, span
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -97,7 +98,7 @@ def sparkline(values: "deque[float]", bars: str = BARS) -> str:
 def headline(figures: Row) -> list[tuple[str, str]]:
     workers = figures["workers"]
     return [
-        ("up", span_us(figures["uptime_us"])),
+        ("up", span(figures["uptime_us"])),
         ("connections", str(figures["connections"])),
         ("workers", f"{workers['ready']} ready, {workers['busy']} busy, {workers['late']} late"),
         ("open", str(figures["open_requests"])),
@@ -129,7 +130,7 @@ def service_cells(row: Row) -> list[str]:
         str(row["workers"]),
         str(row["busy"]),
         str(row["queued"]),
-        span_us(row["oldest_wait_us"]) if row["queued"] else "-",
+        span(row["oldest_wait_us"]) if row["queued"] else "-",
         number(row["rate"]),
         latency(row["p50_us"]),
         latency(row["p99_us"]),
@@ -149,7 +150,7 @@ def worker_cells(row: Row) -> list[str]:
         str(row["done"]),
         str(row["failed"]),
         latency(row["mean_us"]),
-        span_us(row["state_us"]),
+        span(row["state_us"]),
         clean(row["cause"].removesuffix(f" from {row['peer']}")),  # shown in the next column
         clean(row["peer"]),
     ]

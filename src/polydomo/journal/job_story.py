@@ -4,7 +4,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import schema
-from polydomo.journal.story import Step, Story, count, size, took
+from polydomo.journal.quantities import counted, size, took
+from polydomo.journal.story import Step, Story
 from polydomo.protocols.request import OK
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _head(events: list[Row], requests: list[Row]) -> str:
         return f"job for `{service}`: no outcome yet"
     waited = f", {took(last['wait_us'])} between attempts" if last["wait_us"] else ""
     total = round((last["time"] - last["created"]).total_seconds() * 1e6) if last["created"] else 0
-    return f"job for `{service}`: {last['outcome']} after {took(total)}, {count(last['attempt'], 'attempt')}{waited}"
+    return f"job for `{service}`: {last['outcome']} after {took(total)}, {counted(last['attempt'], 'attempt')}{waited}"
 
 
 def _event(row: Row) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import schema
 from polydomo.journal.ids import RequestId, run_name
+from polydomo.journal.quantities import counted, size, took
 from polydomo.protocols.request import FAILED, OK
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _head(rows: list[Row], finished: Row | None) -> str:
     if finished["hops"]:
         parts.append(f"forwarded {times(finished['hops'])}, last to `{finished['last_service']}`")
     if finished["partials"]:
-        parts.append(f"{count(finished['partials'], 'partial')}")
+        parts.append(f"{counted(finished['partials'], 'partial')}")
     return ", ".join(parts)
 
 
@@ -146,7 +147,7 @@ class _StoryBuilder:
         self.waits_since = row["time"]
         self.why = _busy(row)
         before = row["queue"] - 1
-        ahead = "" if before <= 0 else f", {count(before, 'request')} ahead of it"
+        ahead = "" if before <= 0 else f", {counted(before, 'request')} ahead of it"
         return f"queued: {self.why}{ahead}"
 
     def _dispatched(self, row: Row) -> str:
@@ -297,35 +298,6 @@ def _at(row: Row) -> str:
 def _between(start: datetime | None, end: datetime) -> int:
     """In microseconds."""
     return round((end - start).total_seconds() * 1e6) if start is not None else 0
-
-
-def took(us: int) -> str:
-    """
-    >>> [took(n) for n in (0, 850, 4_200, 93_000, 2_100_000, 75_000_000, 7_320_000_000)]
-    ['0 us', '850 us', '4.2 ms', '93 ms', '2.1 s', '1 m 15 s', '2 h 02 m']
-    """
-    if us < 1000:
-        return f"{us} us"
-    if us < 10_000:
-        return f"{us / 1000:.1f} ms"
-    if us < 1_000_000:
-        return f"{us / 1000:.0f} ms"
-    seconds = us / 1e6
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    if seconds < 3600:
-        return f"{int(seconds) // 60} m {int(seconds) % 60:02d} s"
-    return f"{int(seconds) // 3600} h {int(seconds) % 3600 // 60:02d} m"
-
-
-def size(octets: int) -> str:
-    if octets < 1024:
-        return f"{octets} B"
-    return f"{octets / 1024:.1f} KiB" if octets < 1024 * 1024 else f"{octets / (1024 * 1024):.1f} MiB"
-
-
-def count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def times(number: int) -> str:

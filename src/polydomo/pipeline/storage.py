@@ -18,6 +18,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from polydomo.errors import PolydomoError
+from polydomo.journal import parquet
 
 ALIASES = {"s3a": "s3", "s3n": "s3"}  # Hadoop's names for Arrow's schemes
 
@@ -102,7 +103,7 @@ class LocalStorage:
             file.flush()
             os.fsync(file.fileno())
         fresh.rename(target)
-        _sync(target.parent)
+        parquet.sync(target.parent)
 
     def move(self, source: str, target: str) -> None:
         """Replaces the target."""
@@ -125,9 +126,9 @@ class LocalStorage:
     def sync(self, paths: list[str]) -> None:
         """Returns when the files are on disk."""
         for path in paths:
-            _sync(Path(path))
+            parquet.sync(Path(path))
         for directory in {os.path.dirname(path) for path in paths}:
-            _sync(Path(directory))
+            parquet.sync(Path(directory))
 
     def footer(self, path: str) -> Any:
         return pq.read_metadata(local_path(path))
@@ -138,14 +139,6 @@ class LocalStorage:
     def write_table(self, path: str, table: pa.Table) -> None:
         Path(local_path(path)).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, local_path(path), compression="zstd", coerce_timestamps="us")
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class ArrowStorage:

@@ -7,7 +7,6 @@ invalid file keeps the old rules.
 import hashlib
 import pwd
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from polydomo.broker.access_rules import ADMIN, ANYTHING, RIGHTS, AccessRules, Q
 from polydomo.errors import AccessDenied, SettingError
 from polydomo.keys import read_pair, read_public, readable_by_others
 from polydomo.server.acceptance import EVERYWHERE, NOWHERE, Acceptance, read_acceptance
+from polydomo.server.toml_file import read_toml
 from polydomo.wire.address import Address
 from polydomo.wire.curve import KeyPair
 
@@ -92,15 +92,7 @@ def load(path: str | Path, listeners: Sequence[Address] | None = None) -> Access
     """Reads and checks the file and all files it refers to. ``listeners`` are those of the broker, if there is one. Raises SettingError
     with every problem."""
     path = Path(path)
-    try:
-        table = tomllib.loads(path.read_bytes().decode("utf-8"))
-    except OSError as error:
-        raise SettingError(f"access: cannot read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise SettingError(f"access: {path} is not UTF-8 text") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SettingError(f"access: {path} is not TOML: {error}") from None
-    return _Reader(path, table, listeners).read()
+    return _Reader(path, read_toml(path, "access"), listeners).read()
 
 
 class _Reader:

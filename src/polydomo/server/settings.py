@@ -12,7 +12,6 @@ unknown key raises a SettingError that names the key, its source, and what would
 
 import difflib
 import re
-import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -40,6 +39,7 @@ from polydomo.server.setting_sections import (
     setting,
 )
 from polydomo.server.setting_types import Choice, Count, Flag, Kind, Processes, Seconds, Size, StoreUrl, Text, Urls
+from polydomo.server.toml_file import read_toml
 from polydomo.wire.address import Address, is_loopback, parse_url
 
 PREFIX = "POLYDOMO_"
@@ -208,7 +208,7 @@ def load(
     path = file if from_flag else environ.get(FILE_VARIABLE) or None
     if path is not None:
         place = "flag --config" if from_flag else f"variable {FILE_VARIABLE}"
-        for key, value in _flatten(_read_file(Path(path), place), f"file {path}"):
+        for key, value in _flatten(read_toml(Path(path), place), f"file {path}"):
             _put(settings, key, value, f"file {path}")
     variables = {variable_of(key): key for key in KINDS}
     for name, text in sorted(environ.items()):
@@ -250,17 +250,6 @@ def _declared() -> Iterator[tuple[str, Kind[Any], str]]:
 
 KINDS: dict[str, Kind[Any]] = {key: kind for key, kind, _ in _declared()}
 _SECTIONS = {key.partition(".")[0] for key in KINDS if "." in key}
-
-
-def _read_file(path: Path, place: str) -> dict[str, object]:
-    try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
-    except OSError as error:
-        raise SettingError(f"{place}: cannot read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise SettingError(f"file {path}: is not UTF-8 text") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SettingError(f"file {path}: is not TOML: {error}") from None
 
 
 def _flatten(table: dict[str, object], source: str) -> Iterator[tuple[str, object]]:
