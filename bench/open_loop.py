@@ -1,6 +1,6 @@
 """Latency at a fixed rate of requests, ours beside NATS and gearmand, in one run.
 
-    python -m bench.open_loop                       10,000 requests/s of 64 bytes for 5 s, 3 rounds each
+    python -m bench.open_loop                       10,000 requests/s of 64 bytes for 3 s, 9 rounds each
     python -m bench.open_loop --rate 2000 --svg latency.svg
     python -m bench.open_loop --processes 2         ours with two processes as well
 
@@ -8,7 +8,8 @@ An open loop: requests are due at fixed times (``polydomo.cli.bench_pace``), whe
 counts from the time at which it was due. So a broker that stalls is charged for every request that was due meanwhile (no coordinated
 omission).
 The generator is the same for all (``bench/load.py``): one process plays 8 clients and 32 workers that echo. Every request carries its
-number, so replies may come in any order. Rounds alternate between the brokers, and the figures are those of all rounds together.
+number, so replies may come in any order. Rounds alternate between the brokers. Each figure is the median over the rounds, so that a round
+during which the machine was busy with something else does not decide; the plots show the requests of all rounds together.
 On a busy machine the generator itself waits for a core; its delays are in the figures of all brokers alike.
 """
 
@@ -23,7 +24,9 @@ import subprocess
 import tempfile
 import time
 from array import array
+from itertools import chain
 from pathlib import Path
+from statistics import median
 
 from bench.compare import OURS, cpu, end, free_port, peers, wait_for
 from bench.load import Load
@@ -122,9 +125,9 @@ def measure(command: str, protocol: str, asked: argparse.Namespace) -> "tuple[ar
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=float, default=10_000.0)
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--size", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument(
         "--protocol", nargs="*", default=["mdx", "mdp1"], choices=["mdx", "mdp1", "mdp2", "memo"], help="of ours"
     )
@@ -137,34 +140,35 @@ def main() -> None:
         ours = f"{OURS} --processes {asked.processes}"
         cases += [(f"polydomo x {asked.processes}, {protocol}", ours, protocol) for protocol in asked.protocol]
     cases += [case for case in peers() if case[2] in ("nats", "gearman")]
-    found: list[array[float]] = [array("d") for _ in cases]
+    found: list[list[array[float]]] = [[] for _ in cases]
     costs: list[list[float]] = [[] for _ in cases]
     for _ in range(asked.rounds):
         for number, (_, command, protocol) in enumerate(cases):
             latencies, cost = measure(command, protocol, asked)
-            found[number].extend(latencies)
+            found[number].append(array("d", sorted(latencies)))
             costs[number].append(cost)
+    rows = {
+        case[0]: ([median(quantile(one, part) for one in rounds) for part in PARTS], median(spent))
+        for case, rounds, spent in zip(cases, found, costs, strict=True)
+    }
     rounds = f"{asked.rounds} rounds of {asked.seconds:g} s"
     print(f"{asked.rate:,.0f} requests/s of {asked.size} bytes, {rounds}, load average {os.getloadavg()[0]:.1f}")
     print(
         f"{'broker':<22}" + "".join(f"{name:>11}" for name in ("p50", "p90", "p99", "p99.9", "max")) + f"{'CPU us':>9}"
     )
-    ordered = [sorted(latencies) for latencies in found]
-    for (name, _, _), values, spent in zip(cases, ordered, costs, strict=True):
-        print(
-            f"{name:<22}" + "".join(f"{duration(quantile(values, part)):>11}" for part in PARTS) + f"{min(spent):>9.1f}"
-        )
-    for (name, _, _), values in zip(cases, ordered, strict=True):
+    for name, (figures, cost) in rows.items():
+        print(f"{name:<22}" + "".join(f"{duration(figure):>11}" for figure in figures) + f"{cost:>9.1f}")
+    together = [(case[0], sorted(chain.from_iterable(rounds))) for case, rounds in zip(cases, found, strict=True)]
+    for name, values in together:
         print("\n".join(["", *text_plot(name, values, 50)]))
     if asked.svg:
-        title = f"Latency at {asked.rate:,.0f} requests/s"
-        asked.svg.write_text(svg_plot(title, [(case[0], values) for case, values in zip(cases, ordered, strict=True)]))
+        asked.svg.write_text(svg_plot(f"Latency at {asked.rate:,.0f} requests/s", together))
     if asked.json:
-        rows = {
-            case[0]: {"us": [round(quantile(values, part) * 1e6) for part in PARTS], "cpu_us": cost}
-            for case, values, cost in zip(cases, ordered, costs, strict=True)
+        brokers = {
+            name: {"us": [round(figure * 1e6) for figure in figures], "cpu_us": round(cost, 2)}
+            for name, (figures, cost) in rows.items()
         }
-        asked.json.write_text(json.dumps({"rate": asked.rate, "parts": PARTS, "brokers": rows}, indent=1))
+        asked.json.write_text(json.dumps({"rate": asked.rate, "parts": PARTS, "brokers": brokers}, indent=1))
 
 
 if __name__ == "__main__":
