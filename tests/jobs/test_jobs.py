@@ -311,6 +311,14 @@ def test_a_suspended_leader_starts_nothing(world: World) -> None:
     assert world.started
 
 
+def test_a_suspended_leader_does_not_name_the_broker_that_it_followed(world: World) -> None:
+    world.jobs.follow("tcp://b", "another broker is the leader")
+    world.lead()
+    world.jobs.suspend(True)
+    error = world.jobs.not_leading()
+    assert error.code == NOT_LEADER and "tcp://b" not in error.text
+
+
 def schedule(world: World, timing: str = "every 10s", missed: str = "once") -> ScheduleRow:
     row = ScheduleRow("tick", b"work", b"\x00\x01t", timing, "UTC", world.time)
     row.missed = missed

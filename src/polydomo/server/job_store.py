@@ -176,14 +176,10 @@ class JobStore(Owner):
         self._settled.set()
 
     def follow(self, leader: str, why: str) -> None:
-        say(
-            LOG,
-            logging.WARNING,
-            "this broker is not the leader for jobs",
-            store=self.backend.url,
-            leader=leader,
-            why=why,
-        )
+        if self.durable.jobs.leads:
+            say(LOG, logging.WARNING, "this broker is no longer the leader for jobs", store=self.backend.url, why=why)
+        else:
+            say(LOG, logging.INFO, "another broker is the leader for jobs", store=self.backend.url, leader=leader)
         self.durable.follow(leader, why)
         self._settled.set()
 

@@ -371,7 +371,7 @@ class StoreThread(Store):
         if not lease.mine:
             if lease.address != self._leader:
                 leader = self._leader = lease.address
-                LOG.info("another broker is the leader: %s", leader)
+                LOG.debug("another broker is the leader: %s", leader)
                 self._post(lambda: self.owner.follow(leader, "another broker is the leader"))
             return
         loaded = self.backend.load(time.time() - self.repeat)
@@ -397,7 +397,7 @@ class StoreThread(Store):
             self._post(lambda: self.owner.suspend(False))
 
     def _step_down(self, why: str) -> None:
-        LOG.warning("this broker is no longer the leader: %s", why)
+        LOG.debug("this broker is no longer the leader: %s", why)
         self._leads = False
         self._suspended = False
         self._leader = ""

@@ -61,7 +61,7 @@ class Jobs:
         self.suspended = False  # is the leader, but must not start jobs
         self.draining = False  # the broker is shutting down and starts no more jobs
         self.epoch = 0
-        self.leader = ""  # the leader's address, if known
+        self.leader = ""  # the address of the broker that leads instead of this one, if known
         self.open: dict[str, Job] = {}
         self.keys: dict[str, Job] = {}  # open jobs by idempotency key
         self.bytes = 0  # size of the bodies of open jobs
@@ -78,6 +78,7 @@ class Jobs:
         """Called when this broker becomes the leader."""
         self._forget()
         self.leads = True
+        self.leader = ""
         self.suspended = False
         self.epoch = epoch
         self.paused = set(loaded.paused)
@@ -122,7 +123,10 @@ class Jobs:
 
     def not_leading(self) -> StoreError:
         if self.leader:
-            return StoreError(NOT_LEADER, f"another broker is the leader, at {self.leader}")
+            return StoreError(
+                NOT_LEADER,
+                f"another broker is the leader, at {self.leader}; if it is down, try again: another broker takes over within seconds",
+            )
         trouble = self.store.refusal()
         why = (
             f"the job store is not available: {trouble.text}"
