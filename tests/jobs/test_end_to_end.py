@@ -1,5 +1,6 @@
 """Durable jobs through a real broker: clients and workers of the libraries, restarts and crashes."""
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -439,3 +440,18 @@ def test_a_drained_service_takes_nothing_new(broker: Broker, client: Client) -> 
             client.call("upper", "x")
         run(jobs.order("resume", {"service": "upper"}, PATIENCE))
         assert client.call("upper", "x").text == "X"
+
+
+def test_a_jump_of_the_wall_clock_is_logged(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert broker._server is not None and broker._server.job_store is not None
+    store = broker._server.job_store
+    monkeypatch.setattr(store, "tick", lambda: None)  # the real clock has not jumped
+    with caplog.at_level(logging.WARNING, "polydomo"):
+        for shift in (0.0, 30.0, 3_600.0, -86_400.0, -86_410.0):
+            store.follow_clock(shift)
+    lines = [record for record in caplog.records if "the clock was set" in record.getMessage()]
+    assert ["forward" in line.getMessage() for line in lines] == [True, False]
+    assert [line.__dict__["fields"]["seconds"] for line in lines] == [3_570.0, -90_000.0]
+    assert store.durable.wall_shift == -86_410.0

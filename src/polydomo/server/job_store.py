@@ -17,7 +17,7 @@ from polydomo.broker.durable import Durable
 from polydomo.broker.jobs.ops import Loaded
 from polydomo.broker.jobs.policy import JobPolicy
 from polydomo.errors import SettingError
-from polydomo.limits import STORE_OPENING
+from polydomo.limits import JOBS_CLOCK_STEP, STORE_OPENING
 from polydomo.protocols.backoff import Backoff
 from polydomo.server import logs
 from polydomo.server.logs import say, trouble
@@ -138,9 +138,22 @@ class JobStore(Owner):
 
     def tick(self) -> None:
         """Called once a second. Due times of jobs follow the wall clock, which may have been changed."""
-        broker = self.server.broker
         self.thread.tick()
-        self.durable.wall_shift = time.time() - (time.monotonic() + broker.wall)
+        self.follow_clock(time.time() - (time.monotonic() + self.server.broker.wall))
+
+    def follow_clock(self, shift: float) -> None:
+        """``shift``: how far the wall clock is ahead of where it would be if it had never been changed."""
+        step, self.durable.wall_shift = shift - self.durable.wall_shift, shift
+        if step > JOBS_CLOCK_STEP:
+            text = "the clock was set forward, or the machine was suspended: jobs and schedules that became due run now"
+        elif step < -JOBS_CLOCK_STEP:
+            text = (
+                "the clock was set back: jobs and schedules wait until it reaches their times; "
+                "`polydomo schedule ls` shows them, and adding a schedule again plans it anew"
+            )
+        else:
+            return
+        say(LOG, logging.WARNING, text, seconds=round(step, 1))
 
     @property
     def leads(self) -> bool:
