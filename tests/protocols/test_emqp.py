@@ -2,7 +2,9 @@
 
 import pytest
 
+from polydomo.broker.memoising import Memoiser
 from polydomo.protocols.emqp import EmqpSession
+from polydomo.protocols.memo_values import MemoValues
 from polydomo.wire import frames
 from tests.protocols.emqp_dbp_fakes import ASKS, HEAD, JOB, WALL, EchoSession, Table, only, request, worker_at
 
@@ -169,6 +171,20 @@ def test_a_served_queue_is_not_given_to_default() -> None:
     assert default.hear() == []
     mine.say(*HEAD, b"READY", b"r")
     assert only(mine.hear())[4] == b"mine"
+
+
+@pytest.mark.parametrize(("memoised", "hits"), [("default", 1), ("nobody", 0)])
+def test_the_service_that_runs_a_request_decides_whether_it_is_memoised(memoised: str, hits: int) -> None:
+    """A queue without workers falls back to ``default``: that service runs the request, and its name is compared with ``memo.services``."""
+    table = Table()
+    memoiser = table.broker.memoiser = Memoiser(table.broker, MemoValues(), [memoised], {})
+    worker, client = worker_at(table, slots=2), table.join(EmqpSession)
+    for number in range(2):
+        request(client, b"m%d" % number, queue=b"nobody")
+        for job in worker.hear():
+            worker.say(*HEAD, b"REPLY", b"own-id", b"olleh", job[3])
+        assert only(client.hear())[4:] == [b"olleh", b"m%d" % number]
+    assert (memoiser.hits, memoiser.misses) == (hits, hits)  # one run, or both requests ran without the memoiser
 
 
 def test_reserved_names_are_answered_by_the_broker() -> None:
