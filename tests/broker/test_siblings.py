@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.broker import merging
-from polydomo.broker.keyed_requests import JOIN, name_of
+from polydomo.broker.keyed_requests import name_of
+from polydomo.broker.reserved_names import JOIN
 from polydomo.limits import PROCESS_NUMBERS, SIBLING_ANSWER, SPILL_DELAY
 from polydomo.protocols.request import DONE
 from polydomo.wire.frames import join, split

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from polydomo import limits
 from polydomo.broker import (
     builtin_services,
-    control,
     deadlines,
     job_services,
     keyed_requests,
@@ -18,8 +17,9 @@ from polydomo.broker import (
     titanic,
 )
 from polydomo.broker.access import ADMIN, INSPECT
-from polydomo.broker.durable_order import ACCEPT, order_for
-from polydomo.broker.keyed_requests import JOIN, KeyedRequests
+from polydomo.broker.durable_order import order_for
+from polydomo.broker.keyed_requests import KeyedRequests
+from polydomo.broker.reserved_names import ACCEPT, CONTROL, JOIN
 from polydomo.broker.workers import SHUTTING_DOWN
 from polydomo.limits import SMALL_BODY
 from polydomo.protocols.model import Service
@@ -35,7 +35,7 @@ DRAINED = "the service is being drained and accepts no new requests"
 AT_LIMIT = "the broker is at a limit, and a connection with workers cannot be paused"
 
 
-FOR_OPERATORS: Final[frozenset[bytes]] = control.NAMES | {
+FOR_OPERATORS: Final[frozenset[bytes]] = CONTROL | {
     b"polydomo." + name for name in b"retry drop schedule unschedule fire".split()
 }
 

@@ -31,7 +31,8 @@ Durable jobs (``broker/job_services.py``): ``polydomo.submit``, ``polydomo.job``
 import json
 from typing import TYPE_CHECKING
 
-from polydomo.broker import control, figures, job_services, states, titanic
+from polydomo.broker import figures, job_services, states, titanic
+from polydomo.broker.reserved_names import CONTROL
 from polydomo.limits import MAX_LISTED, MAX_LOG_QUERY, TOPIC_PREVIEW
 from polydomo.protocols.job_messages import answer_body, error_header
 from polydomo.protocols.json_form import iso_time, microseconds
@@ -64,7 +65,7 @@ NAMES: set[bytes] = {
     for name in (
         b"status services workers requests clients gone figures logs journal window abandon schema topics catalog memo login"
     ).split()
-} | {b"mmi.service", *control.NAMES, *job_services.NAMES}
+} | {b"mmi.service", *CONTROL, *job_services.NAMES}
 
 
 def is_reserved(name: bytes) -> bool:
@@ -111,7 +112,7 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
         rows = broker.recorder.journal(flat(body) == b"flush")
     elif name == b"polydomo.login":
         return frame(login(broker, session.principal), False)
-    elif name in control.NAMES:
+    elif name in CONTROL:
         rows = broker.control.answer(name, flat(body))
     elif name in job_services.NAMES:
         return answer_body(error_header("no-store", job_services.WITHOUT_STORE))

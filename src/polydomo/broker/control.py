@@ -5,12 +5,11 @@ service rejects new requests and finishes the others. A drained worker gets no m
 """
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from polydomo.broker import deadlines, dispatch, open_requests, outcomes, queues, service_table
-from polydomo.broker.durable_order import ACCEPT
 from polydomo.broker.jobs import orders
-from polydomo.broker.keyed_requests import JOIN
+from polydomo.broker.reserved_names import ACCEPT, JOIN
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import PARKED, QUEUED, SHUTDOWN, Request
 
@@ -18,10 +17,6 @@ if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
 Row = dict[str, object]
-
-NAMES: Final[frozenset[bytes]] = frozenset(
-    (b"polydomo.pause", b"polydomo.resume", b"polydomo.drain", b"polydomo.withdraw")
-)
 
 
 class Control:

@@ -1,14 +1,10 @@
 """A plain request that is to become a durable job, and its message between the processes of one broker (``durable_relay``)."""
 
-from typing import Final
-
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_SERVICE_NAME
 from polydomo.protocols.job_messages import Row, answer_body, read_count, read_duration, read_text
 from polydomo.protocols.request import Request
 from polydomo.wire.frames import Body
-
-ACCEPT: Final = b"polydomo.accept"  # only for the processes of one broker
 
 
 class DurableOrder:

@@ -14,9 +14,10 @@ store finds the job by its id or its content, so that it is not run a second tim
 from typing import TYPE_CHECKING
 
 from polydomo.broker import admission, outcomes, sessions
-from polydomo.broker.durable_order import ACCEPT, DurableOrder
+from polydomo.broker.durable_order import DurableOrder
 from polydomo.broker.jobs import job as states
 from polydomo.broker.patterns import Patterns
+from polydomo.broker.reserved_names import ACCEPT
 from polydomo.errors import SettingError
 from polydomo.limits import RELAY_AGAIN
 from polydomo.protocols.detached_link import InternalLink

@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Final
 
 from polydomo.broker import titanic
 from polydomo.broker.access_rules import CALL
-from polydomo.broker.durable_order import ACCEPT, order_of
+from polydomo.broker.durable_order import order_of
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs import orders
 from polydomo.broker.jobs.job import Job, Row
 from polydomo.broker.jobs.ops import Op, ScheduleRow, Select, StoreError
+from polydomo.broker.reserved_names import ACCEPT, JOIN
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_LISTED, MAX_RESULT_WAIT, MAX_SERVICE_NAME
 from polydomo.protocols.backoff import backoff_of
@@ -56,9 +57,7 @@ NAMES: Final[frozenset[bytes]] = frozenset(
 FOR_CLIENTS: Final[frozenset[bytes]] = frozenset(
     (b"polydomo.submit", b"polydomo.job", b"polydomo.result", b"polydomo.cancel")
 )  # the right is CALL
-ONLY_FIRST: Final[frozenset[bytes]] = (
-    NAMES | titanic.NAMES | {ACCEPT, b"polydomo.catalog", b"polydomo.join", b"polydomo.memo"}
-)
+ONLY_FIRST: Final[frozenset[bytes]] = NAMES | titanic.NAMES | {ACCEPT, b"polydomo.catalog", JOIN, b"polydomo.memo"}
 # What only process 0 of a broker answers; it offers these as services to the other processes (``siblings``).
 
 NOT_FOUND = "not-found"

@@ -14,6 +14,7 @@ service JOIN of process 0, which joins it or runs the request at a worker of any
 from typing import TYPE_CHECKING, Final
 
 from polydomo.broker import outcomes
+from polydomo.broker.reserved_names import JOIN
 from polydomo.broker.shared_runs import RunOwner, SharedRuns
 from polydomo.limits import KEYED_LINGER, SHARED_PARTS
 from polydomo.protocols.request import KEY_REUSED, REFUSED, Request
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 OTHER_BODY: Final = "an open request with this key has another body; use a new key for another request"
 TOO_LATE: Final = f"the request with this key has sent more than {SHARED_PARTS} bytes of partial replies already; retry when it has ended"
 
-JOIN: Final = b"polydomo.join"  # only for the processes of one broker
 
 # How a request was handled, for the recorder.
 FIRST: Final = "first"

@@ -32,8 +32,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from polydomo.broker import builtin_services, dispatch, job_services, merging, queues, titanic
-from polydomo.broker.durable_order import ACCEPT
 from polydomo.broker.durable_relay import DurableRelay
+from polydomo.broker.reserved_names import ACCEPT
 from polydomo.limits import (
     MAX_SIBLING_QUESTIONS,
     PROCESS_NUMBERS,

@@ -1,0 +1,9 @@
+"""Names of the broker's own services that several modules use."""
+
+from typing import Final
+
+ACCEPT: Final = b"polydomo.accept"  # (``durable_relay``) only for the processes of one broker
+JOIN: Final = b"polydomo.join"  # (``keyed_requests``) likewise
+CONTROL: Final[frozenset[bytes]] = frozenset(
+    (b"polydomo.pause", b"polydomo.resume", b"polydomo.drain", b"polydomo.withdraw")
+)
