@@ -1,5 +1,7 @@
 """Durable requests at a process without the job store: process 0 stores them and answers."""
 
+import pytest
+
 from polydomo.broker.broker import Broker
 from polydomo.broker.siblings import Siblings
 from polydomo.limits import RELAY_AGAIN
@@ -121,6 +123,37 @@ def test_process_0_dies_before_it_has_stored_the_job() -> None:
     worker.final(b"result")
     world.sync()
     assert client.answers == [(1, "ok", b"result")]
+
+
+@pytest.mark.parametrize("moment", ["not stored", "running", "ended"])
+@pytest.mark.parametrize("identity", [b"", ID])
+def test_the_connection_is_lost_and_process_0_notices_it_later(moment: str, identity: bytes) -> None:
+    world = World()
+    client, worker = world.second.peer(), world.first.worker(b"s", credit=9)
+    world.net.settle()
+    guaranteed(client, identity=identity)
+    world.net.settle()
+    if moment != "not stored":
+        world.sync()
+    world.net.wait(0.01)  # the ids of two jobs differ by their times here
+    world.bridge.up = False
+    if moment == "ended":
+        worker.final(b"result")
+        world.sync()
+    world.bridge.ends[0].link.lost()
+    late = world.bridge.ends[1].link
+    world.bridge = world.net.bridge(world.second, world.first, True)
+    world.net.wait(RELAY_AGAIN + 0.1)
+    world.sync()
+    if moment != "ended":
+        assert len(worker.jobs) == 1, "the repeat waits for the job of the first one"
+        worker.final(b"result")
+    world.sync()
+    late.lost()
+    world.sync()
+    assert world.jobs() == 1 and not worker.jobs
+    assert client.answers == [(1, "ok", b"result")]
+    world.first.broker.check_invariants()
 
 
 def test_a_request_waits_for_process_0() -> None:

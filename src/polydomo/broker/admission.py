@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 DRAINED = "the service is being drained and accepts no new requests"
-AT_LIMIT = "the broker is at a limit, and a connection with workers cannot be paused"
+AT_LIMIT = "a limit is reached (open requests of the client, queue of the service, or bytes held): try again later"
 
 
 FOR_OPERATORS: Final[frozenset[bytes]] = CONTROL | {

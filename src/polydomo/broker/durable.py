@@ -267,7 +267,8 @@ class Durable:
                 self._join(request, wait, claimed)
                 return
         now = self.now()
-        job = Job(self.new_id(), name, content, now)
+        # A relayed request may arrive again while the first one still waits here, over a connection that is lost: both have one id.
+        job = Job(order.job or self.new_id(), name, content, now)
         job.origin = states.REQUEST
         job.run = order.run
         job.principal = order.principal

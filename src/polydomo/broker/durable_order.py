@@ -2,7 +2,7 @@
 
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_SERVICE_NAME
-from polydomo.protocols.job_messages import Row, answer_body, read_count, read_duration, read_text
+from polydomo.protocols.job_messages import ID_LENGTH, Row, answer_body, is_id, read_count, read_duration, read_text
 from polydomo.protocols.request import Request
 from polydomo.wire.frames import Body
 
@@ -10,12 +10,13 @@ from polydomo.wire.frames import Body
 class DurableOrder:
     """A plain request that is to become a job, wherever it arrived."""
 
-    __slots__ = ("attempts", "body", "headers", "identity", "principal", "run", "service", "trace", "ttl")
+    __slots__ = ("attempts", "body", "headers", "identity", "job", "principal", "run", "service", "trace", "ttl")
 
     def __init__(self, service: bytes, body: bytes) -> None:
         self.service = service
         self.body = body  # in wire form
         self.identity = b""  # the client's id of the request
+        self.job = ""  # the id of the job, chosen by the process that relays the request; empty: a new one
         self.attempts = 0  # 0: as the service's policy says
         self.run = 0.0  # seconds that an attempt may take; 0: no limit
         self.ttl = 0.0  # seconds until the job expires; 0: never
@@ -27,6 +28,8 @@ class DurableOrder:
         header: Row = {"service": self.service.decode("utf-8", "surrogateescape")}
         if self.identity:
             header["identity"] = self.identity.hex()
+        if self.job:
+            header["job"] = self.job
         if self.attempts:
             header["attempts"] = self.attempts
         for name, seconds in (("run_us", self.run), ("ttl_us", self.ttl)):
@@ -46,6 +49,9 @@ def order_of(header: Row, body: bytes) -> DurableOrder:
         order.identity = bytes.fromhex(read_text(header, "identity", 1024))
     except ValueError:
         raise SettingError("identity: must be hexadecimal") from None
+    order.job = read_text(header, "job", ID_LENGTH)
+    if order.job and not is_id(order.job):
+        raise SettingError("job: not the id of a job")
     order.attempts = read_count(header, "attempts", 1_000_000)
     order.run = read_duration(header, "run_us")
     order.ttl = read_duration(header, "ttl_us")

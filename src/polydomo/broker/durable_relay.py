@@ -3,12 +3,13 @@
 Only process 0 has the store. A durable request of another process (a service of ``durable.services``, or eMQP's header ``guarantee``) is
 PARKED there, and an internal client sends its content to process 0 as a request to ``polydomo.accept``:
 
-    request   {"service", "identity", "attempts", "run_us", "ttl_us", "headers", "trace"}  body*
+    request   {"service", "job", "identity", "attempts", "run_us", "ttl_us", "headers", "trace"}  body*
     answer    {"job", "state", "outcome", "reason"}  result*     once the job has ended, and its outcome is on disk
               {"error", "text"}                                  not stored, or not known any more
 
-Process 0 answers when the job has ended, as it would answer a client of its own. If process 0 restarts, the request is sent again: the
-store finds the job by its id or its content, so that it is not run a second time. If the client leaves, the job continues.
+Process 0 answers when the job has ended, as it would answer a client of its own. If process 0 restarts, or the connection to it is lost,
+the request is sent again. This process chooses the id of the job, so that a repeat finds the stored job and does not run it a second
+time. If the client disconnects, the job continues.
 """
 
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from polydomo.broker.reserved_names import ACCEPT
 from polydomo.errors import SettingError
 from polydomo.limits import RELAY_AGAIN
 from polydomo.protocols.detached_link import InternalLink
-from polydomo.protocols.job_messages import read_message
+from polydomo.protocols.job_messages import make_id, read_message
 from polydomo.protocols.request import (
     DONE,
     FAILED,
@@ -75,6 +76,8 @@ class DurableRelay(Session):
     def accept(self, request: Request, order: DurableOrder, deadline: float) -> Request:
         """Parks an ordinary request and sends its order to process 0."""
         admission.open_parked(self.core, request, deadline)
+        broker = self.core
+        order.job = make_id(broker.now + broker.wall, broker.random_bytes(10))
         passed = self.parked[request] = Relayed(request, order.to_message())
         self._send(passed)
         return request
