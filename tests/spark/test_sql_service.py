@@ -5,10 +5,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
@@ -34,6 +36,14 @@ def served(spark: "SparkSession", broker: polydomo.testing.Broker) -> Iterator[p
     with worker:
         broker.wait_for("spark.sql", 2)
         yield broker
+
+
+def test_warming_up_runs_a_query(spark: "SparkSession", caplog: pytest.LogCaptureFixture) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup(None))
+    SqlService(spark).warm_up()
+    assert set(tracker.getJobIdsForGroup(None)) - before, "no job ran"
+    assert not [record for record in caplog.records if record.name == "polydomo.spark"], "a failure is logged"
 
 
 def ask(url: str, body: str, protocol: str = "mdx") -> tuple[list[bytes], dict[str, Any]]:
@@ -136,3 +146,22 @@ def test_the_query_of_a_client_that_has_gone_is_cancelled(
         assert time.monotonic() < end, "the query still runs"
         time.sleep(0.1)
     assert ask(served.url, "SELECT 1 AS one")[1]["rows"] == 1
+
+
+@pytest.mark.long
+def test_the_command_serves_a_table_and_stops_at_sigterm(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"word": ["a", "b", "a"]}), tmp_path / "words.parquet")
+    command = [sys.executable, "-m", "polydomo", "spark", "serve", "--table", f"words={tmp_path}", "--to"]
+    with polydomo.testing.broker() as broker:
+        serving = subprocess.Popen([*command, broker.url], stderr=subprocess.PIPE, text=True)
+        try:
+            broker.wait_for("spark.sql", 4, timeout=PATIENCE)
+            query = {"sql": "SELECT word, count(*) AS n FROM words GROUP BY word ORDER BY word", "format": "csv"}
+            parts, summary = ask(broker.url, json.dumps(query))
+            assert b"".join(parts).decode().split() == ["word,n", "a,2", "b,1"] and summary["rows"] == 2
+            serving.terminate()
+            said = serving.communicate(timeout=PATIENCE)[1]
+            assert serving.returncode == 0, said
+        finally:
+            serving.kill()
+            serving.wait()

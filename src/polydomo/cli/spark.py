@@ -67,7 +67,13 @@ def serve(
     for name, given, path in named:
         if not given or not name.isidentifier() or not path:
             raise SettingError(f"--table: {name!r} is not NAME=PATH")
-    settings = {"spark.sql.runSQLOnFiles": str(writable).lower(), "spark.scheduler.mode": "FAIR", **pairs(conf or [])}
+    settings = {
+        "spark.sql.runSQLOnFiles": str(writable).lower(),
+        "spark.scheduler.mode": "FAIR",
+        # the pipeline's sessions do not coalesce; here it saves a Python task for each empty partition after a shuffle
+        "spark.sql.adaptive.coalescePartitions.enabled": "true",
+        **pairs(conf or []),
+    }
     time = seconds(max_time) if max_time is not None else None
     session.require()
     from polydomo.spark.serve import serve as run

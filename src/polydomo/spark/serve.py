@@ -18,8 +18,9 @@ def serve(
     limits: Limits | None = None,
     writable: bool = False,
 ) -> None:
-    """Serves until SIGTERM or SIGINT."""
+    """Warms up Spark, offers the service, and serves until SIGTERM or SIGINT."""
     function = SqlService(spark, limits, writable, concurrency)
+    function.warm_up()
     worker = Worker(to, concurrency=concurrency)
     worker.add(service, function.__call__, schema=function.schema)
     worker.run()

@@ -28,6 +28,7 @@ CHANGING = re.compile(  # nodes at any place of a plan
     r"^[\s:+|'-]*(Insert|Create|Replace|Drop|Alter|Merge|Update|Delete|Truncate|Load|Overwrite|Append|Cache|Call|Set)\w*",
     re.MULTILINE,
 )
+WARM_UP = "SELECT count(*) AS rows FROM range(1)"
 READ_ONLY = "only queries are allowed: SELECT, WITH, VALUES, DESCRIBE, SHOW, EXPLAIN"
 DESCRIPTION = """SQL on Spark.
 
@@ -65,6 +66,16 @@ class SqlService:
     def schema(self) -> "dict[str, Any]":
         """The schema of the service. GET is available only if the service changes nothing."""
         return SCHEMA if self._writable else {**SCHEMA, "media": list(MEDIA)}
+
+    def warm_up(self) -> None:
+        """Runs a small query, so that the first request does not wait until Spark has loaded its classes and started a Python worker."""
+        query = Query.of(WARM_UP, self._limits)
+        try:
+            self._is_command(query.sql)
+            for _ in self._bodies(self._spark.sql(query.sql), query):
+                pass
+        except Exception as error:
+            log.warning("the first query, which warms up Spark, failed; the service starts anyway: %s", said(error))
 
     def __call__(self, call: Call) -> Generator[bytes, None, bytes]:
         query = Query.of(call.text, self._limits)
