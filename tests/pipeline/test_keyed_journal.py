@@ -1,0 +1,69 @@
+"""The journal of a real broker that serves requests with idempotency keys: Spark makes the same tables as DuckDB in this process."""
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import polydomo
+from polydomo.errors import CallFailed
+from polydomo.journal import schema
+from polydomo.pipeline import batch
+from polydomo.pipeline.executors import OnSpark
+from polydomo.pipeline.tables import TABLES
+from tests.cli.shell import Broker
+from tests.pipeline.comparing import content, hours_are_right, table_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEYS = 30
+
+
+def slow(call: polydomo.Call) -> str:
+    time.sleep(0.05)
+    if call.text.endswith("fails"):
+        raise CallFailed("no", "the request asks for a failure")
+    return call.text.upper()
+
+
+def send(url: str) -> None:
+    """Sends each key three times at once, and each body once without a key. Every third one fails."""
+    worker = polydomo.Worker(url, concurrency=4)
+    worker.add("slow", slow)
+    with worker, polydomo.Client(url, timeout=60.0) as one, polydomo.Client(url, timeout=60.0) as other:
+        for n in range(KEYS):
+            body = f"{n} fails" if n % 3 == 0 else f"{n}"
+            calls = [client.submit("slow", body, key=f"order-{n}") for client in (one, other, one)]
+            calls.append(other.submit("slow", body))
+            for call in calls:
+                if n % 3:
+                    assert call.result().text == body.upper()
+                else:
+                    with pytest.raises(CallFailed):
+                        call.result()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("level", [schema.MESSAGES, schema.REQUESTS])
+def test_spark_makes_the_same_tables(spark: "SparkSession", tmp_path: Path, level: str) -> None:
+    with Broker(tmp_path / "data", "--journal", level) as broker:
+        send(broker.url)
+    journal = [str(tmp_path / "data" / "journal")]
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert not batch.run(journal, str(here)).problems
+    executor = OnSpark(lambda: spark)
+    assert not batch.run(journal, str(there), executor=executor).problems
+    assert executor.started is not None
+    hours_are_right(there)
+    found, expected = content(there), content(here)
+    for name in TABLES:
+        assert found[name] == expected[name], name
+    requests = [row for row in table_rows(there, "requests") if row["service"] == "slow" and row["key"]]
+    assert Counter(row["key"] for row in requests) == {f"order-{n}": 3 for n in range(KEYS)}
+    print(Counter(row["keyed"] for row in requests))
