@@ -1,7 +1,8 @@
-"""Mutants: small deliberate breakages that the simulator must find. A mutant that survives shows a hole in the checker.
+"""Mutants: small deliberate faults that the simulator must find. A mutant that survives shows a gap in the checker.
 
-A mutant replaces one or two functions for a while (``sim/replacing.py``). ``changes`` are options under which it is likely to show. The
-mutants are in ``mutants.py`` and the modules beside it; ``python -m sim.mutate`` runs them and prints the table of docs/reliability.md.
+A mutant replaces one or two functions for a while (``sim/replacing.py``). ``changes`` are options with which a seed is likely to find
+it. The mutants are in ``mutants.py`` and the modules beside it. ``python -m sim.mutate`` runs them and prints the table of
+docs/reliability.md.
 """
 
 from collections.abc import Callable, Iterator

@@ -85,7 +85,7 @@ def tuning_of(options: Options) -> Tuning:
         dbp_beat=beat,
         emqp_beat=beat,
         bridge_beat=beat,
-        bridge_window=options.bridge_window,
+        bridge_window=min(options.bridge_window, options.max_outstanding),  # as the settings of the server limit it
         bridge_bytes=options.bridge_bytes,
         bridge_topics=[b"topic."],
         memo_idle=4 * beat,

@@ -1,5 +1,7 @@
-"""Checks the record as a whole: every call has one outcome, every reply belongs to its call, and the journal of each run shows a valid
-life of each request."""
+"""Checks the complete record of a world after its run.
+
+Every call must have one outcome, every reply must belong to its call, and the journal of each run of a broker must show a valid life of
+each request. ``sim/watch.py`` has the rules that are checked during the run."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,15 +15,17 @@ from sim.record import PART
 if TYPE_CHECKING:
     from sim.world import World
 
-LONG = 1e9  # seconds
-JOB_STORE = "the job store"  # the peer of the attempts of durable jobs
+LONG = 1e9  # seconds, more than any world lasts
+JOB_STORE = "the job store"  # the client that the journal names for attempts of durable jobs
 
 
 @dataclass
 class Breach:
+    """A rule that was broken."""
+
     rule: str
     text: str
-    tag: str = ""  # the call concerned
+    tag: str = ""  # of the call concerned
     detail: str = ""  # a traceback, if any
 
     def __str__(self) -> str:
@@ -29,6 +33,7 @@ class Breach:
 
 
 def check(world: "World") -> list[Breach]:
+    """Returns all broken rules."""
     found: list[Breach] = []
     _outcomes(world, found)
     _replies(world, found)
@@ -46,7 +51,7 @@ def _outcomes(world: "World", found: list[Breach]) -> None:
         elif row[2] == "outcome":
             call = _call(str(row[3]))
             if call not in outcomes:
-                found.append(Breach("one-outcome", f"{call} ended and was never submitted", str(row[3])))
+                found.append(Breach("one-outcome", f"{call} ended, but was never submitted", str(row[3])))
             else:
                 outcomes[call] += 1
     for call, count in outcomes.items():
@@ -55,9 +60,9 @@ def _outcomes(world: "World", found: list[Breach]) -> None:
 
 
 def _replies(world: "World", found: list[Breach]) -> None:
-    """A reply belongs to its call, comes from one execution, is complete and in order, and is the answer that the broker accepted."""
+    """A reply belongs to its call, comes from one execution, has all its parts in order, and is the reply that the broker accepted."""
     executions: dict[int, tuple[str, str, int]] = {}  # number -> tag, connection, partials
-    enders: dict[str, list[str]] = {}  # tag -> connections of the workers whose answer was accepted
+    enders: dict[str, list[str]] = {}  # tag -> connections of the workers whose reply was accepted
     for row in world.record.rows:
         if row[2] == "job":
             executions[int(str(row[4]))] = (str(row[3]), str(row[5]), int(str(row[6])))
@@ -85,27 +90,27 @@ def _replies(world: "World", found: list[Breach]) -> None:
             found.append(
                 Breach(
                     "fencing",
-                    f"{tag} got the reply of {connection}, and the broker accepted {enders.get(tag, [])}",
+                    f"{tag} got the reply of {connection}, but the broker accepted the reply of {enders.get(tag, [])}",
                     tag,
                 )
             )
 
 
 def _same(worker: str, holder: str) -> bool:
-    """A worker over NNG is known by its process: its connections come and go."""
+    """Whether both names mean the same worker. A worker over NNG is identified by its process, because it reconnects at any time."""
     return worker == holder or (":" not in worker and holder.startswith(worker + ":"))
 
 
 def _journal(world: "World", found: list[Breach]) -> None:
-    """The life of each request in one run: accepted, dispatched to one worker at a time, requeued, ended once, and then nothing."""
+    """In one run of a broker, a request is accepted once, is with one worker at a time, ends once, and has no rows after its end."""
     lives: dict[tuple[str, object], Life] = {}
     crashed: set[str] = set()
     memo: set[str] = set()  # connections that speak memo01
-    answered: dict[tuple[str, str], float] = {}  # tag and client connection -> when it was answered
+    answered: dict[tuple[str, str], float] = {}  # tag and client connection -> time of the reply
     clients: dict[tuple[str, object], str] = {}
-    running: dict[tuple[str, str, str], list[tuple[str, object]]] = {}  # requests of one client with one tag
+    running: dict[tuple[str, str, str], list[tuple[str, object]]] = {}  # run, client and tag -> its requests
     most = world.options.attempts
-    within = 0.0 if world.options.clock_jump else MEMO_ANSWER_TIME  # in the broker's time
+    within = 0.0 if world.options.clock_jump else MEMO_ANSWER_TIME  # seconds of the broker's clock, which a jump moves
     for row in world.record.rows:
         run, what, tag = str(row[1]), str(row[2]), str(row[3])
         if what == "crashed":
@@ -131,18 +136,22 @@ def _journal(world: "World", found: list[Breach]) -> None:
             client = str(row[6])
             lives[key] = life = Life(tag, client == JOB_STORE)
             clients[key] = client
-            # A request that another broker repeats may still run here: it ended there first, by another clock.
+            # Another broker may repeat a request that still runs here: by that broker's clock, the first one has timed out.
             if tag and not tag.startswith("garbage") and not client.startswith("b"):
                 for other in running.setdefault((run, client, tag), []):
                     if not lives[other].outcome:
-                        found.append(Breach("twice", f"{tag} runs as request {other[1]} and as {row[4]}", tag))
+                        found.append(
+                            Breach(
+                                "twice", f"{tag} runs twice at the same time, as requests {other[1]} and {row[4]}", tag
+                            )
+                        )
                 running[run, client, tag].append(key)
-                # memo01: "one shortly after its answer gets the same answer"; MDX: an id that was answered is free again.
+                # memo01: a request that is repeated shortly after its reply gets the same reply. MDX: an id can be used again.
                 if float(str(row[0])) - answered.get((tag, client), -LONG) < within and client in memo:
-                    found.append(Breach("twice", f"{tag} was answered and then accepted again", tag))
+                    found.append(Breach("twice", f"{tag} was accepted again after it had been answered", tag))
             continue
         if life is None:
-            found.append(Breach("journal", f"{run}: request {row[4]} was {what} and never accepted", tag))
+            found.append(Breach("journal", f"{run}: request {row[4]} was {what}, but never accepted", tag))
             continue
         problem = life.take(what, row, most, world.options.bridged)
         if problem:
@@ -151,14 +160,14 @@ def _journal(world: "World", found: list[Breach]) -> None:
             answered[tag, clients[key]] = float(str(row[0]))
     for (run, number), life in lives.items():
         if not life.outcome and run not in crashed:
-            found.append(Breach("journal", f"{run}: request {number} was accepted and never ended", life.tag))
+            found.append(Breach("journal", f"{run}: request {number} was accepted, but never ended", life.tag))
 
 
 def _audit(world: "World", found: list[Breach]) -> None:
-    """Runs the audit of real journals on the journal of this world."""
+    """Runs the audit, the one for real journals, on the journal of this world."""
     rules = [rule.id for rule in RULES]
     if world.options.broker_freeze or world.options.clock_jump:
-        rules.remove("silence-acted-on")  # a broker that does not run cannot declare a worker lost
+        rules.remove("silence-acted-on")  # a broker that is stopped declares no worker lost
     for breach in audit(world.record.journal, rules):
         tag = ""
         number = breach.about.get("number")
@@ -169,26 +178,26 @@ def _audit(world: "World", found: list[Breach]) -> None:
 
 
 def _run_number(name: str) -> int:
-    """``b1.3`` is run 1003."""
+    """The number of a run in the journal: that of ``b1.3`` is 1003."""
     broker, _, run = name[1:].partition(".")
     return 1000 * int(broker) + int(run)
 
 
 class Life:
-    """One request in one run of a broker."""
+    """The state of one request in one run of a broker, as the rows show it."""
 
     def __init__(self, tag: str, attempt: bool = False) -> None:
         self.tag = tag
-        self.attempt = attempt  # of a durable job: it is dispatched once, and the job counts the attempts
+        self.attempt = attempt  # of a durable job, which counts the attempts: this request is dispatched once
         self.joined = False  # it waits for the outcome of a durable job
         self.worker: object = 0  # the worker that holds it
         self.attempts = 0
-        self.spent = 0  # before it was forwarded, or released without having been started
+        self.spent = 0  # attempts that do not count: before it was forwarded, and released before they started
         self.outcome = ""
         self.partials = 0
 
     def take(self, what: str, row: "tuple[object, ...]", most: int, bridged: bool) -> str:
-        """Handles the next row about it; returns the problem, or an empty text."""
+        """Handles the next row of the request. Returns what is wrong with it, or an empty string."""
         if self.outcome:
             return f"was {what} after it had ended as {self.outcome}"
         if what == "dispatched":
@@ -197,16 +206,16 @@ class Life:
             self.worker = row[6]
             self.attempts += 1
             if self.joined or (self.attempt and self.attempts - self.spent > 1):
-                return f"was dispatched, but {'waits for a job' if self.joined else 'is one attempt of a job'}"
+                return f"was dispatched, but it {'waits for a durable job' if self.joined else 'is a single attempt of a durable job'}"
             if self.attempt:
                 return ""
             if row[7] != self.attempts:
-                return f"was dispatched for the {self.attempts}. time, but the row says {row[7]}"
+                return f"was dispatched as attempt {row[7]}; it is attempt {self.attempts}"
             if self.attempts - self.spent > most:
                 return f"was dispatched {self.attempts - self.spent} times; {most} are allowed"
         elif what == "partial":
             if row[5] != self.worker:
-                return f"got a partial of worker {row[5]} while {self.worker or 'no worker'} held it"
+                return f"got a partial from worker {row[5]} while {self.worker or 'no worker'} held it"
             self.partials += 1
         elif what == "requeued":
             if row[6] != self.worker:
@@ -229,16 +238,15 @@ class Life:
             if self.outcome not in OUTCOMES:
                 return f"ended as {self.outcome!r}"
             if self.joined or self.attempt:
-                return ""  # the audit and the rules for replies check these
+                return ""  # the audit and the rules about replies check these
             if self.outcome == "ok" and (not self.worker or row[6] != self.worker):
                 return f"was answered by {row[6]} while {self.worker or 'no worker'} held it"
-            if (
-                self.outcome == "gave-up" and self.attempts - self.spent < most and not bridged
-            ):  # else another broker may have
+            # With bridges, another broker may have used up the attempts.
+            if self.outcome == "gave-up" and self.attempts - self.spent < most and not bridged:
                 return f"was given up after {self.attempts - self.spent} of {most} attempts"
         return ""
 
 
 def _call(tag: str) -> str:
-    """The call of a tag, for any attempt."""
+    """The call that a tag belongs to. The last part of a tag is the number of the client's attempt."""
     return tag.rpartition(".")[0]

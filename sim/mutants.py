@@ -1,4 +1,4 @@
-"""Small deliberate breakages of requests and workers: of the broker, and of the codecs that carry requests."""
+"""Mutants of how the broker and its protocols handle requests and workers."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -24,11 +24,11 @@ LOSSES = ["worker_crash=0.6", "worker_freeze=0.2", "leaving=0.1"]
 BUSY = ["pace=0.2", "burst=4"]
 
 
-# --- who may answer, and to whom -----------------------------------------------------------------------------------------
+# --- replies: fencing, repeats, and the right client -----------------------------------------------------------------------
 
 
 @mutant(
-    "a late reply is accepted although another worker holds the request now",
+    "the late reply of a worker is accepted, although another worker holds the request",
     *both("mdx,mdx,mdx"),
     *("services=1", "worker_freeze=1", "quiet=0", "slow=0.8", "beat=0.5", "pace=0.5"),
 )
@@ -130,7 +130,7 @@ def same_worker_id(stack: ExitStack) -> None:
     swap(stack, Broker, "random_bytes", lambda nonce: lambda self, size: b"n" * size)
 
 
-# --- what is lost with a worker --------------------------------------------------------------------------------------------
+# --- lost workers and clients ----------------------------------------------------------------------------------------------
 
 
 @mutant("requests of a lost worker are requeued at the tail", *LOSSES, *BUSY)
@@ -185,7 +185,7 @@ def held_partials_kept(stack: ExitStack) -> None:
     swap(stack, workers, "requeue", make)
 
 
-@mutant("a lost connection does not lose its workers", *LOSSES)
+@mutant("the workers of a lost connection stay registered", *LOSSES)
 def lost_connection_ignored(stack: ExitStack) -> None:
     def make(closed: Any) -> Any:
         def mutated(self: Broker, session: Session, why: str) -> None:
@@ -229,7 +229,7 @@ def orphans_kept(stack: ExitStack) -> None:
     swap(stack, Broker, "orphan_worker", make)
 
 
-# --- who gets what -----------------------------------------------------------------------------------------------------------
+# --- dispatch and credit ---------------------------------------------------------------------------------------------------
 
 
 @mutant("the most recently used worker is chosen first", *both("mdp2,mdp2,mdp2,mdp2"), "services=1")
@@ -278,7 +278,7 @@ def credit_not_returned(stack: ExitStack) -> None:
     swap(stack, Broker, "final", make)
 
 
-@mutant("a worker that forwarded its request is never free", *both("dcp,dcp"), "forwarding=0.8", "slots=1")
+@mutant("a worker that forwarded its request gets no further request", *both("dcp,dcp"), "forwarding=0.8", "slots=1")
 def forward_keeps_busy(stack: ExitStack) -> None:
     def make(forward: Any) -> Any:
         def mutated(self: Broker, worker: Worker, token: bytes, service: bytes, body: Any, ref: object) -> bool:
@@ -317,7 +317,7 @@ def ready_asks_for_two(stack: ExitStack) -> None:
     swap(stack, EmqpSession, "_ready", make)
 
 
-# --- goodbyes and heartbeats ---------------------------------------------------------------------------------------------------
+# --- disconnects and heartbeats --------------------------------------------------------------------------------------------
 
 
 @mutant("DISCONNECT from a worker is ignored", *both("mdp2,mdp2"), "leaving=0.5", "latency=0.05")
@@ -325,13 +325,13 @@ def disconnect_ignored(stack: ExitStack) -> None:
     swap(stack, SingleWorkerSession, "end_worker", lambda part: lambda self, why: None)
 
 
-@mutant("a silent worker is never lost", "worker_freeze=0.5", *both("mdx,mdp2,emqp"))
+@mutant("a silent worker is never declared lost", "worker_freeze=0.5", *both("mdx,mdp2,emqp"))
 def silence_not_judged(stack: ExitStack) -> None:
     swap(stack, liveness, "_allowed_silence", lambda allowed: lambda broker, worker: 0.0)
 
 
 @mutant(
-    "a busy worker that sends no heartbeats is lost without the busy timeout",
+    "the busy timeout is ignored: a busy worker that sends no heartbeats is declared lost too early",
     *both("mdp1,mdp2"),
     "quiet=1",
     "slow=0.5",
@@ -364,7 +364,7 @@ def no_pongs(stack: ExitStack) -> None:
     swap(stack, MdxSession, "_ping", make)
 
 
-# --- time ------------------------------------------------------------------------------------------------------------------
+# --- deadlines -------------------------------------------------------------------------------------------------------------
 
 
 @mutant("a request for a service without workers never expires", "unknown=0.5", "queue_expiry=3", *both("mdx,mdx"))
@@ -391,7 +391,7 @@ def deadline_skipped(stack: ExitStack) -> None:
     swap(stack, deadlines, "request_due", make)
 
 
-# --- bounds ----------------------------------------------------------------------------------------------------------------
+# --- limits ----------------------------------------------------------------------------------------------------------------
 
 
 @mutant("bytes of requests that ended are still counted")
@@ -416,7 +416,7 @@ def never_resumed(stack: ExitStack) -> None:
     swap(stack, Broker, "end_turn", lambda turn: lambda self: None)
 
 
-# --- bytes -----------------------------------------------------------------------------------------------------------------
+# --- encoding --------------------------------------------------------------------------------------------------------------
 
 
 @mutant("the second half of a split message is read one byte too far", "split=0.9", *both("mdp2,mdx"))
@@ -457,7 +457,7 @@ def wrong_message_id(stack: ExitStack) -> None:
 
 
 @mutant(
-    "a forwarded attempt of a durable job is repeated as often as the job was tried",
+    "a forwarded attempt of a durable job is retried by the broker, in addition to the retries of the job",
     *both("dcp,dcp,dcp"),
     *("durable=0.001", "forwarding=0.5", "failing=0.5", "pace=0.3", "attempts=3"),
 )

@@ -1,12 +1,15 @@
-"""Small deliberate breakages around requests: bridges, the catalog, topics, heartbeats, bounds, a broker's leaving, its journal."""
+"""Mutants of bridges, the catalog, topics, clocks and heartbeats, limits, shutdown, the journal, and the defence against greedy peers."""
 
 from contextlib import ExitStack
 from typing import Any
 
-from polydomo.broker import admission, liveness, queues
+from polydomo import limits
+from polydomo.broker import admission, liveness, queues, timekeeping
 from polydomo.broker.bridging import Bridging
 from polydomo.broker.broker import Broker
 from polydomo.broker.catalog import Catalog
+from polydomo.broker.durable import Durable
+from polydomo.broker.durable_order import DurableOrder
 from polydomo.broker.memory import MemoryAccount
 from polydomo.broker.siblings import Siblings
 from polydomo.broker.subscriptions import Subscriptions
@@ -33,7 +36,7 @@ CATALOG = ["catalog=2", *both("mdx,mdx")]
 TOPICS = ["topics=2", *both("mdx,mdx"), "pace=0.3"]
 
 
-# --- bridges ---------------------------------------------------------------------------------------------------------------
+# --- bridges and processes -------------------------------------------------------------------------------------------------
 
 
 @mutant("a final reply is sent over the bridge twice", *BRIDGED)
@@ -71,7 +74,7 @@ def bridge_without_turns(stack: ExitStack) -> None:
 
 
 @mutant(
-    "answered requests do not return to the window of a bridge, so it only shrinks",
+    "the window of a bridge does not grow again when a request is answered",
     *BRIDGED,
     "pace=0.3",
     "bridge_window=4",
@@ -88,7 +91,7 @@ def window_not_returned(stack: ExitStack) -> None:
     swap(stack, Bridging, "bridge_final", make)
 
 
-@mutant("a request that moves to another process also stays in its queue", *SIBLINGS)
+@mutant("a request that moves to another process also stays in the queue", *SIBLINGS)
 def crossing_stays_queued(stack: ExitStack) -> None:
     def make(pop: Any) -> Any:
         def mutated(service: Service) -> Request:
@@ -119,7 +122,25 @@ def lost_sibling_still_asked(stack: ExitStack) -> None:
     swap(stack, Siblings, "lost", lambda lost: lambda self, worker: self.bridges.pop(worker, None))
 
 
-@mutant("bytes sent over a bridge are never subtracted from its window", *BRIDGED, "pace=0.3", "bridge_bytes=300")
+@mutant(
+    "a durable request that another process sends again becomes a second job",
+    *SIBLINGS,
+    *("durable=0.3", "cut=1", "half_open=0"),
+)
+def relayed_twice(stack: ExitStack) -> None:
+    def make(accept_relayed: Any) -> Any:
+        def mutated(self: Durable, request: Request, order: DurableOrder) -> None:
+            order.job = ""
+            accept_relayed(self, request, order)
+
+        return mutated
+
+    swap(stack, Durable, "accept_relayed", make)
+
+
+@mutant(
+    "bytes of answered requests are not returned to the window of a bridge", *BRIDGED, "pace=0.3", "bridge_bytes=300"
+)
 def bytes_not_returned(stack: ExitStack) -> None:
     swap(stack, BridgeSession, "_back", lambda back: lambda self, key: None)
 
@@ -159,8 +180,8 @@ def retract_ignored(stack: ExitStack) -> None:
     swap(stack, Bridging, "bridge_offers", make)
 
 
-@mutant("a request that comes back over a bridge has no timer", *BRIDGED, "worker_crash=0.6", "cut=0.6", "slow=0.3")
-def back_and_forgotten(stack: ExitStack) -> None:
+@mutant("a request that is returned over a bridge has no timer", *BRIDGED, "worker_crash=0.6", "cut=0.6", "slow=0.3")
+def returned_without_timer(stack: ExitStack) -> None:
     swap(
         stack,
         Bridging,
@@ -182,21 +203,21 @@ def sent_back_and_forth(stack: ExitStack) -> None:
     swap(stack, Bridging, "_shortest_path", make)
 
 
-@mutant("messages published before a bridge was lost cross it again", *BRIDGED, "topics=2", "cut=0.5", "pace=0.3")
+@mutant("messages that crossed a bridge before it was lost cross it again", *BRIDGED, "topics=2", "cut=0.5", "pace=0.3")
 def published_again(stack: ExitStack) -> None:
     swap(stack, Bridging, "first_seen", lambda first_seen: lambda self, origin, topic, number: True)
 
 
-# --- the catalog -------------------------------------------------------------------------------------------------------------
+# --- the catalog -----------------------------------------------------------------------------------------------------------
 
 
-@mutant("a datagram counts from any address", *CATALOG, "garbage=1")
+@mutant("a heartbeat datagram is accepted from any address", *CATALOG, "garbage=1")
 def forged_datagram_counts(stack: ExitStack) -> None:
     swap(stack, UdpHeartbeats, "_judge", lambda judge: lambda self, datagram, host: BEAT)
 
 
-@mutant("a catalog service is lost although it sends heartbeats", *CATALOG, "beat=0.5")
-def catalog_deaf(stack: ExitStack) -> None:
+@mutant("a catalog service is declared lost, although it sends heartbeats", *CATALOG, "beat=0.5")
+def catalog_ignores_heartbeats(stack: ExitStack) -> None:
     swap(stack, Catalog, "_beat", lambda beat: lambda self, entry, now: None)
 
 
@@ -212,11 +233,11 @@ def catalog_keeps_the_silent(stack: ExitStack) -> None:
 
 
 @mutant("a look-up of one service returns all services", *CATALOG)
-def catalog_tells_all(stack: ExitStack) -> None:
+def lookup_returns_all(stack: ExitStack) -> None:
     swap(stack, DbpSession, "_info", lambda info: lambda self, body: info(self, []))
 
 
-# --- topics -------------------------------------------------------------------------------------------------------------------
+# --- topics ----------------------------------------------------------------------------------------------------------------
 
 
 @mutant("a subscriber gets messages of every topic", *TOPICS)
@@ -254,17 +275,36 @@ def subscription_kept(stack: ExitStack) -> None:
     swap(stack, Subscriptions, "drop", lambda drop: lambda self, session: None)
 
 
-# --- time, and who is still there ---------------------------------------------------------------------------------------------
+# --- clocks, silence and heartbeats ----------------------------------------------------------------------------------------
 
 
 @mutant(
-    "time while the broker was stopped counts as silence of its workers",
+    "time in which the broker was stopped counts as silence of its workers",
     *both("mdx,mdp2,emqp"),
     "broker_freeze=0.3",
     "beat=0.5",
 )
-def sleep_is_silence(stack: ExitStack) -> None:
+def suspension_is_silence(stack: ExitStack) -> None:
     swap(stack, liveness, "excuse_silence", lambda overslept: lambda broker, late: None)
+
+
+@mutant(
+    "a wall clock that is set forward excuses silent workers",
+    *both("mdx,mdp2,emqp"),
+    *("durable=0.02", "clock_jump=0.3", "worker_freeze=0.5", "beat=0.5"),
+)
+def wall_clock_excuses_silence(stack: ExitStack) -> None:
+    def make(run_timers: Any) -> Any:
+        def mutated(broker: Broker) -> None:
+            own, first = timekeeping.own_deadline(broker), timekeeping.next_deadline(broker)
+            due = broker.now if own is None else min(own, broker.now)
+            if first is not None and due - first > limits.OVERSLEPT:  # the timer of a job, which follows the wall clock
+                liveness.excuse_silence(broker, due - first)
+            run_timers(broker)
+
+        return mutated
+
+    swap(stack, timekeeping, "run_timers", make)
 
 
 @mutant(
@@ -274,7 +314,7 @@ def sleep_is_silence(stack: ExitStack) -> None:
     "worker_freeze=0.3",
     "beat=0.2",
 )
-def deaf_at_first(stack: ExitStack) -> None:
+def timers_before_input(stack: ExitStack) -> None:
     def make(turn: Any) -> Any:
         def mutated(self: BrokerNode) -> None:
             if self.up:
@@ -313,7 +353,7 @@ def no_first_beat(stack: ExitStack) -> None:
 
 
 @mutant(
-    "a lost DCP worker gets no reconnect",
+    "a lost DCP worker is not told to reconnect",
     *both("dcp,dcp"),
     "worker_freeze=0.6",
     "beat=0.5",
@@ -342,7 +382,7 @@ def metadata_lost(stack: ExitStack) -> None:
     swap(stack, DcpSession, "send_final", make)
 
 
-# --- bounds, and leaving ------------------------------------------------------------------------------------------------------
+# --- limits and shutdown ---------------------------------------------------------------------------------------------------
 
 
 @mutant(
@@ -375,7 +415,7 @@ def services_unbounded(stack: ExitStack) -> None:
     "burst=8",
     *both("mdx,mdx"),
 )
-def leaves_without_a_word(stack: ExitStack) -> None:
+def shutdown_forgets_queue(stack: ExitStack) -> None:
     def make(shutdown: Any) -> Any:
         def mutated(self: Broker) -> None:
             for worker in list(self.workers):
@@ -386,17 +426,17 @@ def leaves_without_a_word(stack: ExitStack) -> None:
     swap(stack, Broker, "shutdown", make)
 
 
-# --- the journal ---------------------------------------------------------------------------------------------------------------
+# --- the journal -----------------------------------------------------------------------------------------------------------
 
 
 @mutant(
-    "dropped journal rows are not stated",
+    "dropped journal rows are not reported",
     "disk_full=0.5",
     "pace=0.2",
     "burst=8",
     "broker_crash=0",
 )
-def rows_vanish(stack: ExitStack) -> None:
+def drops_unreported(stack: ExitStack) -> None:
     def make(drop: Any) -> Any:
         def mutated(self: JournalRecorder) -> None:
             if self.queue.chunks:
@@ -424,7 +464,7 @@ def failure_unwritten(stack: ExitStack) -> None:
     swap(stack, JournalRecorder, "ended", make)
 
 
-# --- greed ------------------------------------------------------------------------------------------------------------------
+# --- greedy peers: work and memory -----------------------------------------------------------------------------------------
 
 GREED = ["greed=4", *both("mdx,mdx"), "turn_work=400", "turn_share=100", "least_share=20"]
 
@@ -474,7 +514,7 @@ def input_not_booked(stack: ExitStack) -> None:
 
 
 @mutant(
-    "memory is measured at the end of a turn only, however much arrives in one",
+    "memory is measured only at the end of a turn, even if a lot of input arrives in it",
     *GREED,
     *("max_memory=4194304", "broker_freeze=0.3"),
 )
@@ -490,5 +530,5 @@ def measured_too_late(stack: ExitStack) -> None:
 
 
 @mutant("no connection is closed when the broker is short of memory", *GREED, "max_memory=4194304")
-def never_cut(stack: ExitStack) -> None:
+def memory_limit_ignored(stack: ExitStack) -> None:
     swap(stack, MemoryAccount, "_save", lambda save: lambda self, total, now, receiving: None)

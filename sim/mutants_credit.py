@@ -1,4 +1,4 @@
-"""Small deliberate breakages of credit, prefetching and cancellation."""
+"""Mutants of credit, prefetching and cancellation."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -89,12 +89,12 @@ def cancelled_is_free(stack: ExitStack) -> None:
     swap(stack, MdxSession, "cancel_request", free_at_once)
 
 
-@mutant("the same for a DCP worker", *both("dcp,dcp"), *TOLD)
+@mutant("a DCP worker counts as free while it still runs a cancelled request", *both("dcp,dcp"), *TOLD)
 def cancelled_is_free_dcp(stack: ExitStack) -> None:
     swap(stack, DcpSession, "cancel_request", free_at_once)
 
 
-@mutant("a cancellation names another attempt to its eMQP worker", *both("emqp,emqp"), *TOLD)
+@mutant("a cancellation that is sent to an eMQP worker names another attempt", *both("emqp,emqp"), *TOLD)
 def cancelled_another(stack: ExitStack) -> None:
     def make(cancel: Any) -> Any:
         def mutated(self: EmqpSession, worker: Worker, request: Request) -> bool:
@@ -142,7 +142,7 @@ def nothing_moves(stack: ExitStack) -> None:
     swap(stack, dispatch, "rebalance", lambda rebalance: lambda broker, service: None)
 
 
-@mutant("a request moves to another worker before it was released", *CREDIT)
+@mutant("a request moves to another worker before its worker has released it", *CREDIT)
 def taken_unasked(stack: ExitStack) -> None:
     def make(revoke: Any) -> Any:
         def mutated(self: MdxSession, worker: Worker, request: Request) -> None:

@@ -1,4 +1,4 @@
-"""Small deliberate breakages of durable jobs: each must be found by some seed of ``sim.durable``."""
+"""Mutants of durable jobs. Some seed of ``sim.durable`` must find each of them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,7 +16,7 @@ from polydomo.stores.memory import MemoryBackend
 from sim.durable import run_seed
 from sim.replacing import swap
 
-SEEDS = 40  # tried for each mutant
+SEEDS = 40  # seeds within which a mutant must be found
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def ignore_fencing(stack: ExitStack) -> None:
         def mutated(self: MemoryBackend, op: Finish) -> None:
             job = self.tables.jobs.get(op.job.id)
             if job is not None:
-                job.state = states.OPEN  # as a store that does not look would do
+                job.state = states.OPEN  # a store that does not check the epoch overwrites the outcome
             finish(self, op)
 
         return mutated
@@ -174,7 +174,7 @@ def attempts_not_counted(stack: ExitStack) -> None:
     swap(stack, Jobs, "_attempt_failed", make)
 
 
-@mutant("an attempt that was not tried is forgotten")
+@mutant("an attempt that no worker got is forgotten")
 def not_tried_forgotten(stack: ExitStack) -> None:
     def make(ended: Any) -> Any:
         def mutated(
@@ -189,7 +189,7 @@ def not_tried_forgotten(stack: ExitStack) -> None:
     swap(stack, Jobs, "attempt_ended", make)
 
 
-@mutant("delayed jobs are never due")
+@mutant("delayed jobs never become due")
 def delayed_for_ever(stack: ExitStack) -> None:
     swap(stack, WaitingJobs, "due", lambda due: lambda self, now: [])
     swap(stack, WaitingJobs, "next", lambda following: lambda self: 0.0)
@@ -226,7 +226,7 @@ def answers_after_fencing(stack: ExitStack) -> None:
     swap(stack, Jobs, "_stored", make)
 
 
-@mutant("a refused write of a job is taken for done")
+@mutant("a refused write of a job counts as done")
 def refusal_ignored(stack: ExitStack) -> None:
     def make(stored: Any) -> Any:
         def mutated(self: Jobs, op: Insert, answer: Any) -> None:
@@ -238,7 +238,7 @@ def refusal_ignored(stack: ExitStack) -> None:
     swap(stack, Jobs, "_stored", make)
 
 
-@mutant("another job's result is given to who waits")
+@mutant("a waiting client gets the result of another job")
 def wrong_result(stack: ExitStack) -> None:
     def make(ended: Any) -> Any:
         def mutated(
@@ -277,7 +277,7 @@ def plain_before_sync(stack: ExitStack) -> None:
 
 
 def find(mutant: DurableMutant) -> int:
-    """The first seed that finds it; 0: none of ``SEEDS``."""
+    """The first seed that finds the mutant, or 0."""
     with mutant.broken():
         for seed in range(1, SEEDS + 1):
             if run_seed(seed)[1]:

@@ -1,4 +1,4 @@
-"""Small deliberate breakages of encryption and access control."""
+"""Mutants of encryption and access control."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -29,7 +29,7 @@ def nonce_reused(stack: ExitStack) -> None:
     swap(stack, CurveTraffic, "seal", make)
 
 
-@mutant("the vouch of INITIATE is not checked, so a public key is enough", *INTRUDED)
+@mutant("the vouch of INITIATE is not checked, so that a public key is sufficient to authenticate", *INTRUDED)
 def vouch_unchecked(stack: ExitStack) -> None:
     swap(stack, CurveServer, "_check_vouch", lambda check: lambda self, vouch, permanent, client, transient: None)
 
@@ -42,7 +42,7 @@ def key_unchecked(stack: ExitStack) -> None:
     swap(stack, Credentials, "by_curve", make)
 
 
-@mutant("a revoked right to call is still cached", *INTRUDED, "rights=1")
+@mutant("a revoked right to call stays in the cache", *INTRUDED, "rights=1")
 def permission_cached(stack: ExitStack) -> None:
     def make(replace: Any) -> Any:
         def mutated(self: Access, rules: Any) -> None:

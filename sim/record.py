@@ -1,8 +1,7 @@
 """The record of a run: the journal rows of the brokers and the observations of the peers, in one order.
 
-A row is ``(time, who, what, request tag, ...)``. Every body carries the tag of the call it belongs to, and every part
-of a reply the number of the execution it comes from, so that the record can tell whose is what without trusting the
-broker.
+A row is ``(time, who, what, request tag, ...)``. Every body contains the tag of its call, and every part of a reply the number of the
+execution that made it. So the checker can match replies and calls without trusting the broker.
 """
 
 import hashlib
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
 Row = tuple[object, ...]
 
 TAG = re.compile(rb"<([a-z0-9.]+)>")
-MAX_CHUNKS = 4  # chunks that wait to be written
+MAX_CHUNKS = 4  # chunks that may wait to be written; then rows are dropped
 PART = re.compile(rb"\{([a-z0-9.]+)\|(\d+)\|(\w+)\}")
 
 
 def tag_of(body: "bytes | memoryview") -> str:
-    """The tag in a request's body, or an empty string."""
+    """The tag in the body of a request, or an empty string."""
     found = TAG.search(bytes(body[:256]))
     return found[1].decode() if found else ""
 
@@ -39,17 +38,17 @@ class Record:
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
-        self.journal: list[dict[str, Any]] = []  # rows that the brokers have written
+        self.journal: list[dict[str, Any]] = []  # rows that the brokers have written to disk
 
     def add(self, when: float, who: str, what: str, tag: str = "", *more: object) -> None:
         self.rows.append((round(when, 6), who, what, tag, *more))
 
     def digest(self) -> str:
-        """The same seed gives the same record, byte for byte."""
+        """A hash of all rows. It is the same in every run of a seed."""
         return hashlib.sha256("\n".join(map(repr, [*self.rows, *self.journal])).encode()).hexdigest()
 
-    def story(self, tag: str, most: int = 200) -> list[str]:
-        """The rows about one request."""
+    def history(self, tag: str, most: int = 200) -> list[str]:
+        """The rows of one request as lines of text; if there are more than ``most``, the first and the last ones."""
         lines = [
             f"{row[0]:10.4f}  {row[1]:<14} {row[2]:<12} {' '.join(map(str, row[3:]))}"
             for row in self.rows
@@ -59,10 +58,10 @@ class Record:
 
 
 class SimRecorder(JournalRecorder):
-    """The real journal of one run of one broker, kept in memory, and a row in the record for what people read.
+    """The real journal of one run of a broker, kept in memory. It also adds a row to the record for each event.
 
-    ``safe`` is what has reached the disk: a crash loses the rest, and the next run says so. While the disk is full
-    nothing reaches it, and what does not fit into the line any more is dropped, as in a real broker.
+    ``safe`` has the rows that have reached the disk. A crash loses the others, and the next run reports them as lost. While the disk is
+    full, rows wait in the queue, and when it is full too, rows are dropped, as in a real broker.
     """
 
     def __init__(self, node: "BrokerNode", record: Record, run: Run, chunk_rows: int) -> None:
@@ -76,14 +75,14 @@ class SimRecorder(JournalRecorder):
     # --- the disk
 
     def sync(self) -> None:
-        """Moves queued rows to the disk."""
+        """Writes the queued rows to the disk, unless it is full."""
         self.hand_over()
         if not self.disk_full:
             while self.queue.chunks:
                 self.safe += shapes.rows(self.run, self.queue.chunks.popleft(), self.who)
 
     def lost(self) -> list[tuple[int, int]]:
-        """Ranges of rows that were neither written nor reported as lost by a row that was."""
+        """Ranges of rows that were not written, and that no written row reports as lost."""
         there = {int(row["seq"]) for row in self.safe}
         for row in self.safe:
             if row.get("covers_run") == self.run.run:

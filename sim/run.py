@@ -16,7 +16,7 @@ from itertools import repeat
 from sim.options import Options, draw, override
 from sim.world import World
 
-STORY = 60  # rows of a history that are printed
+HISTORY = 60  # rows of a history that are printed
 CHUNK = 10  # seeds per chunk of work
 YOUNG = 50_000  # objects between two garbage collections: worlds make little garbage, and collections took a tenth of the time
 
@@ -91,11 +91,11 @@ def describe(world: World, changes: list[str]) -> str:
             lines += [f"    {line}" for line in breach.detail.rstrip().splitlines()]
     tag = next((breach.tag for breach in world.breaches if breach.tag), "")
     if tag:
-        lines.append(f"  the story of {tag}:")
-        lines += [f"    {line}" for line in world.record.story(tag, STORY)]
+        lines.append(f"  the history of {tag}:")
+        lines += [f"    {line}" for line in world.record.history(tag, HISTORY)]
     else:
         lines.append("  the last rows of the record:")
-        lines += [f"    {row[0]:10.4f}  {' '.join(map(str, row[1:]))}" for row in world.record.rows[-STORY // 2 :]]
+        lines += [f"    {row[0]:10.4f}  {' '.join(map(str, row[1:]))}" for row in world.record.rows[-HISTORY // 2 :]]
     return "\n".join(lines)
 
 
