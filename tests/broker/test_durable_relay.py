@@ -3,7 +3,6 @@
 import pytest
 
 from polydomo.broker.broker import Broker
-from polydomo.broker.siblings import Siblings
 from polydomo.limits import RELAY_AGAIN
 from polydomo.protocols.request import PARKED, Request
 from polydomo.stores.memory import MemoryBackend
@@ -194,7 +193,7 @@ def test_the_deadline_passes() -> None:
     world.net.wait(6.0)
     world.sync()
     assert [answer[:2] for answer in client.answers] == [(1, "timeout")]
-    assert not world.second.broker.siblings.relay.parked  # type: ignore[union-attr]
+    assert not world.second.broker.durable_requests.parked  # type: ignore[union-attr]
 
 
 def test_the_broker_stops_while_the_job_waits() -> None:
@@ -223,7 +222,7 @@ def test_a_client_cannot_use_the_service_of_the_relay() -> None:
 def test_without_a_store_the_guarantee_is_a_header_like_any_other() -> None:
     net = Net()
     _, second = net.processes("a", "b")
-    assert isinstance(second.broker.siblings, Siblings) and second.broker.siblings.relay is None
+    assert second.broker.durable_requests is None
     client, worker = second.peer(), second.worker(b"s")
     net.settle()
     guaranteed(client)

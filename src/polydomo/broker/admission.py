@@ -94,24 +94,18 @@ def resolve(
         if not broker.access.spend(session, request.service):
             outcomes.refuse(broker, request, f"{session.principal} has exceeded its quota")
             return None
-    durable = broker.durable
-    if durable is not None and not session.is_internal:
-        if name in titanic.NAMES and target is None:
-            return _answer(broker, request)
-        drained = target is not None and target.drained
-        if (
-            (guarantee or durable.covers(name))
-            and not session.is_bridge
-            and len(name) <= limits.MAX_SERVICE_NAME
-            and not drained
-        ):
-            plain = new_request(number, session, Service(name), body, ref, broker.now)
-            return durable.accept(plain, order_for(plain, deadline, max_run, attempts, identity), deadline)
-    relay = broker.siblings.relay
-    if relay is not None and (guarantee or relay.covers(name)) and not session.is_bridge and not session.is_internal:
-        if 0 < len(name) <= limits.MAX_SERVICE_NAME and not reserved and not (target is not None and target.drained):
-            plain = new_request(number, session, Service(name), body, ref, broker.now)
-            return relay.accept(plain, order_for(plain, deadline, max_run, attempts, identity), deadline)
+    if broker.durable is not None and name in titanic.NAMES and target is None and not session.is_internal:
+        return _answer(broker, request)
+    durable = broker.durable_requests
+    if (
+        durable is not None
+        and (guarantee or durable.covers(name))
+        and not (session.is_bridge or session.is_internal or reserved)
+        and not (target is not None and target.drained)
+        and 0 < len(name) <= limits.MAX_SERVICE_NAME
+    ):
+        plain = new_request(number, session, Service(name), body, ref, broker.now)
+        return durable.accept(plain, order_for(plain, deadline, max_run, attempts, identity), deadline)
     if target is None:
         if len(name) > limits.MAX_SERVICE_NAME:
             outcomes.refuse(broker, request, f"service name of {len(name)} bytes")

@@ -49,6 +49,7 @@ from polydomo.broker.catalog import Catalog
 from polydomo.broker.control import Control
 from polydomo.broker.directory import Directory
 from polydomo.broker.durable import Durable
+from polydomo.broker.durable_relay import DurableRelay
 from polydomo.broker.entropy import Entropy
 from polydomo.broker.keyed_requests import KeyedRequests
 from polydomo.broker.listings import Listings
@@ -89,12 +90,11 @@ class Broker(BrokerApi):
     # Slots, because instances with this many attributes are slow to read without them, and the hot path reads them constantly.
     __slots__ = (
         "_entropy", "acceptance_times", "access", "address", "backpressure", "bridging", "catalog", "control",
-        "denied", "directory", "draining", "durable", "held_bytes", "keyed", "listings", "logins", "max_held_bytes",
-        "max_outstanding", "max_queue", "memo_workers", "memoiser", "memory", "monitor", "newest_request",
+        "denied", "directory", "draining", "durable", "durable_requests", "held_bytes", "keyed", "listings", "logins",
+        "max_held_bytes", "max_outstanding", "max_queue", "memo_workers", "memoiser", "memory", "monitor", "newest_request",
         "newest_session", "newest_worker", "now", "policy", "publishing", "recorder", "records_bodies",
         "records_messages", "records_requests", "refusal", "registrations", "revoking", "schedulers", "schemas",
-        "services", "session_workers", "sessions", "siblings", "started", "timers", "tokens", "tuning", "wall",
-        "workers",
+        "services", "session_workers", "sessions", "siblings", "started", "timers", "tokens", "tuning", "wall", "workers",
     )  # fmt: skip
 
     def __init__(
@@ -150,7 +150,8 @@ class Broker(BrokerApi):
         self.memoiser: Memoiser | None = None  # set if services are memoised
         self.keyed: KeyedRequests | None = None  # created with the first request that has a key
         self.control = Control(self)
-        self.durable: Durable | None = None  # durable jobs; None if they are off
+        self.durable: Durable | None = None  # durable jobs, if this process has the job store
+        self.durable_requests: Durable | DurableRelay | None = None  # makes requests durable; None if no process can
         self.directory = Directory(self)
         self.listings = Listings(self)
         self.memory = MemoryAccount(self, self.policy.max_memory)
@@ -376,7 +377,7 @@ class Broker(BrokerApi):
 
     def use_jobs(self, durable: Durable) -> None:
         """Enables durable jobs. Called before the broker listens."""
-        self.durable = durable
+        self.durable = self.durable_requests = durable
 
     def schedule(self, session: Session, service: bytes, message: bytes, when: str, headers: str, add: bool) -> bool:
         if self.durable is None:

@@ -28,7 +28,7 @@ class Control:
 
     def mark(self, service: Service) -> None:
         """Called when a service is new in the table, or its pause or drain state has changed."""
-        durable = self._broker.durable if self._broker.durable is not None else self._broker.siblings.relay
+        durable = self._broker.durable_requests
         service.paused = service.name in self.paused
         service.drained = service.name in self.drained
         covered = durable is not None and durable.covers(service.name)

@@ -139,11 +139,12 @@ class DurableRelay(Session):
 
     # --- the client does not wait any more
 
-    def abandoned(self, request: Request) -> None:
-        """The client disconnected, or its deadline passed. A job that is stored continues."""
+    def abandoned(self, request: Request) -> bool:
+        """The client disconnected, or its deadline passed. A job that is stored continues. The request is still to be ended."""
         passed = self.parked.pop(request, None)
         if passed is not None and passed.own is not None and passed.own.state != DONE:
             outcomes.cancel(self.core, passed.own, "its client does not wait any more")
+        return False
 
     def check_invariants(self) -> None:
         for request in self.parked:

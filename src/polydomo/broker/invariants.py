@@ -35,8 +35,8 @@ def check(broker: "Broker") -> None:
     _missed(broker)
     broker.control.check_invariants()
     broker.siblings.check_invariants()
-    if broker.durable is not None:
-        broker.durable.check_invariants()
+    if broker.durable_requests is not None:
+        broker.durable_requests.check_invariants()
     for runs in _shares(broker):
         runs.check_invariants()
     broker.catalog.check_invariants()
@@ -162,8 +162,7 @@ def _open(broker: "Broker", request: Request) -> None:
         bound = request.deadline or request.max_run
     elif request.state == PARKED:
         waits = request in broker.control.paused.get(request.service.name, {})
-        waits = waits or (broker.durable is not None and request in broker.durable.parked)
-        waits = waits or (broker.siblings.relay is not None and request in broker.siblings.relay.parked)
+        waits = waits or (broker.durable_requests is not None and request in broker.durable_requests.parked)
         assert waits and worker is None, f"{who} is parked, but nothing will resume it"
         bound = request.deadline
     else:

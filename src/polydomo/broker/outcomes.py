@@ -128,11 +128,9 @@ def cancel_by_order(broker: "Broker", request: Request, why: str) -> None:
 
 def unpark(broker: "Broker", request: Request) -> bool:
     """Stops the request's wait for the job store or a paused service. Returns True if that ended the request."""
-    if broker.siblings.relay is not None:
-        broker.siblings.relay.abandoned(request)
-    if broker.control.release(request) or broker.durable is None:
+    if broker.control.release(request) or broker.durable_requests is None:
         return False
-    return broker.durable.abandoned(request)
+    return broker.durable_requests.abandoned(request)
 
 
 def drop_held_partials(broker: "Broker", request: Request) -> None:

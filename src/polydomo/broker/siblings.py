@@ -109,7 +109,6 @@ class Siblings:
         self.render_metrics: Callable[[], bytes] | None = None  # set by the owner of the sockets
         self.tapping: dict[Worker, None] = {}  # siblings with a peer that watches messages (``journal/tap.py``)
         self.has_tap = False  # this process has one
-        self.relay: DurableRelay | None = None  # durable requests of this process, if process 0 has a job store
         self._timer = 0
         self._newest = 0  # number of the last question
 
@@ -123,7 +122,7 @@ class Siblings:
 
     def pass_jobs_on(self, patterns: "list[bytes]") -> None:
         """Before the broker listens: process 0 has the job store. ``patterns`` is the setting ``durable.services``."""
-        self.relay = DurableRelay(self._broker, patterns)
+        self._broker.durable_requests = DurableRelay(self._broker, patterns)
 
     # --- bridges come and go
 
@@ -190,7 +189,7 @@ class Siblings:
             self._tell_orders(worker)
 
     def pass_schedule(self, raw: bytes) -> bool:
-        first = self._first() if self.relay is not None else None
+        first = self._first() if self._broker.durable_requests is not None else None
         if first is None:
             return False
         first.session.send_to_sibling(b"SCHEDULE", [raw])
@@ -448,8 +447,6 @@ class Siblings:
         return None
 
     def check_invariants(self) -> None:
-        if self.relay is not None:
-            self.relay.check_invariants()
         for waiting in (*[short.asked for short in self.short.values()], *self.wanted.values()):
             for worker in waiting:
                 assert worker in self.bridges, f"bridge w{worker.number} waits for room and is gone"
