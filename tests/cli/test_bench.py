@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from polydomo.cli.bench import report
 from polydomo.cli.bench_load import Load, Outcome
 from polydomo.cli.bench_pace import Pacer
 from tests.cli.shell import Broker, Running, complaint, run
@@ -106,10 +107,25 @@ def test_an_open_loop_with_several_processes_and_a_plot(tmp_path: Path) -> None:
     result = run("bench", *words, TMPDIR=str(tmp_path))
     assert result.returncode == 0, result.stderr
     lines = result.stdout.decode().splitlines()
-    assert lines[0] == "4 clients with 200 calls/s in all, 8 workers, 1 s"
-    assert lines[2].split()[3] == "200"
+    assert lines[0] == "4 clients with 200 calls/s in all, 8 workers, broker processes: 2, 1 s"
+    assert int(lines[2].split()[3]) <= 200  # calls that were answered after the end do not count
     assert any(line.startswith("  50.00 %") for line in lines)
     assert "<polyline" in plot.read_text()
+
+
+def test_a_rate_that_is_too_high_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    load = Load("mdx", 1, 1, 1, 1, 2.0, credit=4, rate=1000.0)
+    outcome = Outcome(load, array("d", [0.1] * 500), late=300)
+    outcome.errors["unanswered"] = 1500
+    report([outcome])
+    printed = capsys.readouterr()
+    assert (
+        printed.out.splitlines()[0] == "1 client with 1,000 calls/s in all, 1 worker, each holding up to 4 calls, 2 s"
+    )
+    assert printed.out.splitlines()[2].split()[3] == "100" and "1500 unanswered" in printed.out
+    assert printed.err.startswith("Only 100 of 1,000 calls/s were answered in time")
+    report([Outcome(load, array("d", [0.1] * 2000), late=99)])
+    assert capsys.readouterr().err == ""
 
 
 def test_processes_of_a_broker_that_is_not_ours() -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from polydomo.cli.bench_load import Load, Outcome, Progress, Target
 
 PARTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+TOO_LATE = 0.1  # seconds: if more calls than are due in this time are late, the broker or the clients cannot keep up
 SPARE = {"p99.9": 3, "p90": 2, "max": 1}  # on a narrow terminal
 SATURATED = 0.9  # CPU cores: above this, the load generator is the bottleneck, not the broker
 
@@ -106,7 +107,7 @@ def bench(
     elif json:
         show_json([record(outcome) for outcome in outcomes])
     else:
-        report(outcomes)
+        report(outcomes, processes)
     if plot:
         write_plot(plot, outcomes)
     if not all(outcome.latencies for outcome in outcomes):
@@ -152,12 +153,16 @@ def progress_bar(load: "Load") -> "Iterator[Progress]":
 # --- the results ------------------------------------------------------------------------------------------------------
 
 
-def report(outcomes: "list[Outcome]") -> None:
+def report(outcomes: "list[Outcome]", processes: str | None = None) -> None:
+    from polydomo.cli.bench_load import UNANSWERED
+
     load = outcomes[0].load
-    sent = f"{load.rate:g} calls/s in all" if load.rate else f"{load.outstanding} calls outstanding each"
+    sent = f"{load.rate:,g} calls/s in all" if load.rate else f"{load.outstanding} calls outstanding each"
+    held = {outcome.load.held for outcome in outcomes}
+    holding = f", each holding up to {load.credit} calls{' (over MDP one)' if 1 in held else ''}" if held != {1} else ""
     typer.echo(
-        f"{counted(load.clients, 'client')} with {sent}, {counted(load.workers, 'worker')}"
-        f"{f' that hold {load.credit} calls each' if load.credit > 1 else ''}, {load.duration:g} s"
+        f"{counted(load.clients, 'client')} with {sent}, {counted(load.workers, 'worker')}{holding}, "
+        f"{f'broker processes: {processes}, ' if processes else ''}{load.duration:g} s"
     )
     titles = ("size", "requests/s", *PARTS, "failed")
     columns = [Column("protocol"), *(Column(title, right=True, spare=SPARE.get(title, 0)) for title in titles)]
@@ -179,6 +184,14 @@ def report(outcomes: "list[Outcome]") -> None:
 
         for title, ordered in titles_of(outcomes):
             typer.echo("\n".join(["", *text_plot(title, ordered)]))
+    behind = [outcome for outcome in outcomes if outcome.late + outcome.errors[UNANSWERED] > load.rate * TOO_LATE]
+    if load.rate and behind:
+        typer.echo(
+            f"Only {min(outcome.rate for outcome in behind):,.0f} of {load.rate:,g} calls/s were answered in time: the rate is too "
+            "high for this machine, and calls waited longer and longer. Set a lower --rate; without --rate, the highest throughput "
+            "is measured.",
+            err=True,
+        )
     if any(outcome.own_cpu > SATURATED for outcome in outcomes):
         typer.echo(
             "The benchmark's clients used up their CPU core, so the broker may be faster than shown.",
@@ -239,9 +252,10 @@ def record(outcome: "Outcome") -> dict[str, object]:
 
 def cpu_per_request(outcome: "Outcome") -> float | None:
     """Microseconds of the broker's CPU time."""
-    if outcome.broker_cpu is None or not outcome.latencies:
+    answered = len(outcome.latencies) - outcome.late
+    if outcome.broker_cpu is None or not answered:
         return None
-    return outcome.broker_cpu * 1e6 / len(outcome.latencies)
+    return outcome.broker_cpu * 1e6 / answered
 
 
 def milliseconds(seconds: float) -> str:

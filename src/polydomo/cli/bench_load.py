@@ -29,6 +29,8 @@ from polydomo.protocols.registry import worker_end
 
 WARM_UP = 0.5  # maximum warm-up in seconds; it is also at most a tenth of the duration
 SETUP_TIME = 15.0  # seconds for a broker or workers to start
+DRAIN = 10.0  # at a fixed rate, seconds after the end until open calls count as unanswered
+UNANSWERED = "unanswered"
 PAUSE = 0.05  # seconds between a failed call and the next one, so that clients do not hammer a broker that is gone
 
 Progress = Callable[[float], None]  # called with the seconds passed since the previous call
@@ -46,6 +48,11 @@ class Load:
     rate: float = 0.0  # calls per second of all clients; 0: each keeps ``outstanding`` calls open
 
     @property
+    def held(self) -> int:
+        """Calls that each worker really holds: over MDP always one."""
+        return self.credit if worker_end(self.protocol).slots > 1 else 1
+
+    @property
     def warm_up(self) -> float:
         return min(WARM_UP, self.duration / 10)
 
@@ -56,13 +63,15 @@ class Outcome:
     latencies: "array[float]" = field(
         default_factory=lambda: array("d")
     )  # seconds, for calls answered within the duration
+    late: int = 0  # at a fixed rate: calls that were answered after the duration, which have a latency too
     errors: Counter[str] = field(default_factory=Counter)
     own_cpu: float = 0.0  # CPU time of this process as a fraction of the duration
     broker_cpu: float | None = None  # CPU seconds of the broker, if this command started it
 
     @property
     def rate(self) -> float:
-        return len(self.latencies) / self.load.duration
+        """Calls per second that were answered within the duration."""
+        return (len(self.latencies) - self.late) / self.load.duration
 
     def percentiles(self, *parts: float) -> list[float]:
         """Latency percentiles in seconds (nearest rank)."""
@@ -124,7 +133,7 @@ async def _listening(log: asyncio.StreamReader) -> str:
             entry = json.loads(said)
             if entry.get("message") == "listening":
                 return str(entry["address"])
-    raise PolydomoError(f"the broker did not start: {said}")
+    raise PolydomoError(f"the broker did not start: {said.removeprefix('polydomo: ')}")
 
 
 @contextlib.asynccontextmanager
@@ -157,8 +166,7 @@ async def run(target: Target, load: Load, progress: Progress, guard: Guard) -> O
     """Runs one load against the broker and measures it."""
     service = f"bench.{secrets.token_hex(4)}"
     words = ["work", service, "--echo", "--to", target.url, "--protocol", load.protocol]
-    held = load.credit if worker_end(load.protocol).slots > 1 else 1
-    words += ["--concurrency", str(load.workers * held), "--connections", str(load.workers)]
+    words += ["--concurrency", str(load.workers * load.held), "--connections", str(load.workers)]
     async with program(guard, *words, "--log-level", "error"):
         await _offered(target.url, service, load.workers)
         outcome = Outcome(load)
@@ -220,7 +228,9 @@ async def _measure(
         if reply.body != payload:
             outcome.errors["wrong reply"] += 1
         elif due >= begin:
-            outcome.latencies.append(time.perf_counter() - due)
+            done = time.perf_counter()
+            outcome.latencies.append(done - due)
+            outcome.late += done > end
 
     async def watch() -> None:
         told = time.perf_counter()
@@ -244,12 +254,21 @@ async def _measure(
         group.create_task(account())
         if load.rate:
             turn = itertools.cycle(clients)
+            calls: set[asyncio.Task[None]] = set()
 
             def due(when: float, count: int) -> None:
                 for _ in range(count):
-                    group.create_task(call_due(next(turn), when))
+                    call = asyncio.create_task(call_due(next(turn), when))
+                    calls.add(call)
+                    call.add_done_callback(calls.discard)
 
             await Pacer(load.rate, begin - load.warm_up, end, due).run()
+            if calls:
+                _, unanswered = await asyncio.wait(calls, timeout=DRAIN)
+                outcome.errors.update({UNANSWERED: len(unanswered)} if unanswered else {})
+                for call in unanswered:
+                    call.cancel()
+                await asyncio.gather(*unanswered, return_exceptions=True)
         else:
             for client in clients:
                 for _ in range(load.outstanding):

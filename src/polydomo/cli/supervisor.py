@@ -39,6 +39,16 @@ LONGEST = 90  # bytes of that directory's path: a socket file's path has at most
 STOPPED_BY_SETTINGS = 2
 
 
+def ending(status: int) -> str:
+    """
+    >>> ending(-9), ending(1)
+    ('killed by SIGKILL', 'exited with status 1')
+    """
+    if status >= 0:
+        return f"exited with status {status}"
+    return f"killed by {signal.Signals(-status).name if -status in set(signal.Signals) else f'signal {-status}'}"
+
+
 def run(settings: Settings, count: int) -> None:
     """Runs the broker until it is stopped. Raises SettingError."""
     adjust(settings, count)
@@ -201,7 +211,7 @@ class Supervisor:
             if not child.ready.is_set():
                 self._status = status if status > 0 else 1
                 if status != STOPPED_BY_SETTINGS:
-                    say(LOG, logging.ERROR, "a process did not start", process=child.index, status=status)
+                    say(LOG, logging.ERROR, "a process did not start", process=child.index, why=ending(status))
                 self._failed.set()
                 return
             settled = time.monotonic() - child.began > limits.PROCESS_SETTLED
@@ -212,7 +222,7 @@ class Supervisor:
                 logging.ERROR,
                 "a process died and is started again",
                 process=child.index,
-                status=status,
+                why=ending(status),
                 after=round(pause, 3),
             )
             await asyncio.sleep(pause)
