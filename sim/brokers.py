@@ -48,6 +48,7 @@ EXTENSIONS = Extensions(
     give_back=True,
     cancel_jobs=True,
     deadline_jobs=True,
+    window=True,
     max_message=MAX_MESSAGE,
 ).encode()
 SYNC = 1.5  # seconds between two writes of the journal

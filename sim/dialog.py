@@ -42,6 +42,7 @@ class Dialog:
         self.last_heard = watcher.node.clock
         self.last_said = watcher.node.clock
         self.asked = 0  # requests that the worker may still get
+        self.window = -1  # requests that the worker may hold; -1: it has not named a number
         self.jobs: dict[bytes, float] = {}  # by token: requests that the worker holds, and since when
         self.beat_busy = False  # the worker has sent a heartbeat while it held a request
         self.tags: dict[bytes, bytes] = {}  # request id -> tag of the call
@@ -103,8 +104,17 @@ class Dialog:
             self.breach("unasked", f"{what} of {address!r}, which it does not hold")
 
     def answered(self, address: bytes) -> None:
-        if self.jobs.pop(address, None) is not None and not self.jobs:
+        if self.jobs.pop(address, None) is None:
+            return
+        if self.window >= 0:
+            self.asked = max(self.asked, self.window - len(self.jobs))
+        elif not self.jobs:
             self.asked = max(self.asked, 1)
+
+    def named(self, window: bytes) -> None:
+        """The worker named its window (CREDIT)."""
+        self.window = min(int(window), self.watcher.node.broker.tuning.mdx_max_credit)
+        self.asked = max(0, self.window - len(self.jobs))
 
     def beaten(self) -> None:
         """A heartbeat. One that crossed the request on its way does not show that the worker sends heartbeats while busy."""

@@ -155,12 +155,8 @@ class MdxDialog(Dialog):
         )  # ids that came again: of two in one read, the first may be refused before the second is taken
         self.ready = False
         self.pings = 0
-        self.window = 1  # requests that the worker may hold
+        self.window = 1
         self.extended = False  # it announced the extensions, as far as its messages show
-
-    def answered(self, address: bytes) -> None:
-        if self.jobs.pop(address, None) is not None:
-            self.asked = max(self.asked, self.window - len(self.jobs))
 
     def heard(self, frames: Message) -> None:
         super().heard(frames)
@@ -184,8 +180,7 @@ class MdxDialog(Dialog):
                 self.answered(frames[2])
             elif frames[1] == b"CREDIT":
                 self.extended = True
-                self.window = min(int(frames[2]), self.watcher.node.broker.tuning.mdx_max_credit)
-                self.asked = max(0, self.window - len(self.jobs))
+                self.named(frames[2])
             elif frames[1] == b"PING":
                 self.beaten()
                 self.pings += 1
@@ -240,14 +235,23 @@ class DcpDialog(Dialog):
         elif kind == b"\x02":
             self.pings += 1
             self.beaten()
-            if self.jobs and len(self.jobs) + self.asked < self.watcher.node.broker.tuning.dcp_max_held:
+            if (
+                self.jobs
+                and self.window < 0
+                and len(self.jobs) + self.asked < self.watcher.node.broker.tuning.dcp_max_held
+            ):
                 self.asked += 1
         elif kind == b"\x04" and frames[4:5] == [b""]:
             metadata = b"|".join(frames[5 : frames.index(b"", 5)])
             self.open[metadata] = self.open.get(metadata, 0) + 1
             self.asks(metadata, frames[frames.index(b"", 5) :])
-        elif kind == b"\x07":
+        elif kind in (b"\x07", b"\x0c"):
+            if kind == b"\x0c" and frames[3] in self.jobs:
+                self.watcher.released_tokens.add(frames[3])
             self.answered(frames[3])
+        elif kind == b"\x0a":
+            if self.services:
+                self.named(frames[3])
         elif kind == b"\x08":
             self.cancelled(frames[3], self.open.get(frames[3], 0) == 1)
             self.open[frames[3]] = max(0, self.open.get(frames[3], 0) - 1)
@@ -266,6 +270,7 @@ class DcpDialog(Dialog):
                 self.registering.remove(frames[3])
             if not self.services:
                 self.asked = 1
+                self.window = -1
             self.services.add(frames[3])
         elif kind == b"\x03":
             self.pings -= 1
@@ -274,6 +279,7 @@ class DcpDialog(Dialog):
             self.services.clear()
             self.jobs.clear()
             self.asked = 0
+            self.window = -1
             self.beat_busy = False
         elif kind in (b"\x04", b"\x09"):
             told = 0.0
@@ -285,8 +291,8 @@ class DcpDialog(Dialog):
             self.give(frames[4])
             if told:
                 self.check_time(frames[4], told)
-        elif kind == b"\x08":
-            self.check_held(frames[3], "CANCEL")
+        elif kind in (b"\x08", b"\x0b"):
+            self.check_held(frames[3], "CANCEL or REVOKE")
         elif kind == b"\x05":
             metadata = b"|".join(frames[5 : frames.index(b"", 5)])
             if self.open.get(metadata, 0) < 1:
@@ -324,8 +330,12 @@ class EmqpDialog(Dialog):
         elif command == b"CANCEL":
             self.cancelled(frames[4], frames[4] in self.open)
             self.open.pop(frames[4], None)
-        elif command == b"RETURN":
-            self.jobs.pop(frames[4], None)
+        elif command in (b"RETURN", b"RELEASED"):
+            if command == b"RELEASED" and frames[4] in self.jobs:
+                self.watcher.released_tokens.add(frames[4])
+            self.freed(frames[4])
+        elif command == b"CREDIT":
+            self.named(frames[4])
         elif command == b"INFORM":
             self.informed.append(frames[3])
         elif command == b"READY":
@@ -333,7 +343,13 @@ class EmqpDialog(Dialog):
         elif command == b"HEARTBEAT":
             self.beaten()
         elif command == b"REPLY" and len(frames) == 6:
-            self.jobs.pop(frames[5], None)
+            self.freed(frames[5])
+
+    def freed(self, address: bytes) -> None:
+        if self.window >= 0:
+            self.answered(address)
+        else:
+            self.jobs.pop(address, None)  # the worker gets another one when it has sent READY
 
     def said(self, frames: Message) -> None:
         super().said(frames)
@@ -350,8 +366,8 @@ class EmqpDialog(Dialog):
             if self.expects_beat:
                 self.breach("first-beat", "a REQUEST before the first HEARTBEAT")
             self.give(frames[3])
-        elif command == b"CANCEL":
-            self.check_held(frames[4], "CANCEL")
+        elif command in (b"CANCEL", b"REVOKE"):
+            self.check_held(frames[4], command.decode())
         elif command == b"REPLY":
             msgid = frames[5] if len(frames) == 6 else frames[3]
             if msgid not in self.open:

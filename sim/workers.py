@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sim.world import World
 
 SEVERAL = ("dcp", "emqp", "memo")  # protocols whose workers may offer several services, and hold several jobs
+WINDOWED = ("dcp", "emqp")  # those that can prefetch, too, by an extension
 
 
 class GuidePhpWorkerEnd(Mdp1WorkerEnd):
@@ -54,6 +55,8 @@ class Worker(Peer):
         self.prefetch = 0
         if protocol == "mdx" and self.extended:
             self.slots, self.prefetch = world.options.credit, world.options.prefetch
+        elif protocol in WINDOWED and self.extended:
+            self.prefetch = world.options.prefetch
         self.unstarted: list[Job] = []  # prefetched
         self.line: Line | NngSocket | None = None
         self.running: dict[Execution, None] = {}

@@ -94,7 +94,7 @@ def test_records_of_a_function_carry_its_request(
     with worker, polydomo.Client(broker.url) as client:
         names = ["plain", "coroutine", "generator"]
         for name in names:
-            broker.wait_for(name, workers=1 if protocol == "dcp" else 2)
+            broker.wait_for(name, workers=2)
         ids = {name: client.call(name, "x").text for name in names}
         log.info("outside")
         found = {str(row["message"]): row for row in records(broker, 5)}

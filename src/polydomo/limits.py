@@ -312,16 +312,18 @@ MEMO_ANSWER_CACHE: Final = 1_024  # Answers cached per connection, which hundred
 MEMO_ANSWER_BYTES: Final = 4 * MIB  # Total size of cached answers; one larger than half of this is not cached.
 MEMO_ANSWER_TIME: Final = 5.0  # How long answers are cached, up to twice this: a resend arrives within a round trip.
 MEMO_MAX_WORKERS: Final = 4_096  # Workers on one connection; the specification asks for hundreds.
-MEMO_SLOTS: Final = 256  # Maximum workers that our library registers on one connection; "hundreds".
+MEMO_SLOTS: Final = 1_000  # Maximum workers that our library registers on one connection; "hundreds".
 MEMO_MAX_HEADER: Final = 512 * KIB  # A READY with MAX_SERVICES_PER_WORKER names of full length has 258 KiB.
 MEMO_MAX_ID: Final = 255  # Ours have 16 bytes; a foreign one is echoed in DISCONNECT, so it is bounded too.
 MEMO_MAX_RUN: Final = 7 * 86_400.0  # "slow jobs taking several minutes or more": a longer timeout is reduced to a week.
 MAX_FAILURE_CODE: Final = 64  # Bytes of a failure code from a worker; our longest has 11.
 MAX_FAILURE_TEXT: Final = 4 * KIB  # Bytes of a failure text: it goes to the client, the log and the journal.
-MDX_MAX_CREDIT: Final = 10_000  # Requests an MDX worker may ask for on one connection; each costs about 1 KiB.
+MDX_MAX_CREDIT: Final = (
+    10_000  # Window of an MDX, DCP or eMQP worker on one connection; each request costs about 1 KiB.
+)
 MAX_RELEASES: Final = 100  # Times a request may come back unstarted without an attempt; an idle worker starts it.
 REBALANCE_LOOK: Final = 64  # Free workers that are counted when requests move to them; more move when those are busy.
-DCP_MAX_HELD: Final = 8  # Requests that a DCP worker can collect by pinging while busy.
+DCP_MAX_HELD: Final = 8  # Requests that a DCP worker without a window can collect by pinging while busy.
 EMQP_MAX_SLOTS: Final = 1_000  # Outstanding READYs of one EventMQ worker.
 EMQP_MAX_HEADERS: Final = 16 * KIB  # Headers of one REQUEST, or queues of one INFORM; EventMQ's are under 100 bytes.
 EMQP_HEADER_CACHE: Final = 512  # Parsed header frames that are cached: a program uses only a few different ones.

@@ -94,8 +94,8 @@ class Broker:
             self._background.run(self._kill(server))
 
     def wait_for(self, service: str | bytes, workers: int = 1, timeout: float = 30.0) -> None:
-        """Waits until exactly ``workers`` workers (0: none) are registered for ``service``. One with ``concurrency=4`` counts for four;
-        over DCP, which has no message for it, for one. Raises TimeoutError."""
+        """Waits until exactly ``workers`` workers (0: none) are registered for ``service``. One with ``concurrency=4`` counts as
+        four. Raises TimeoutError."""
         name = service.encode() if isinstance(service, str) else service
         try:
             self._background.run(self._until(lambda server: _workers(server, name) == workers, timeout))

@@ -11,7 +11,15 @@ from tests.fuzz.fast_paths import TOKENS, compare
 from tests.fuzz.targets import GREETING, Messages, Room, target
 
 OURS = Extensions(
-    4, cancel=True, deadline=True, give_back=True, key=True, cancel_jobs=True, deadline_jobs=True, max_message=8192
+    4,
+    cancel=True,
+    deadline=True,
+    give_back=True,
+    key=True,
+    cancel_jobs=True,
+    deadline_jobs=True,
+    window=True,
+    max_message=8192,
 ).encode()
 BOUNDS = Bounds(max_frame=4096, max_frames=64, max_message=8192, max_handshake=1024, extensions=OURS)
 DCP = [b"", b"DGBX\x01"]
@@ -55,8 +63,10 @@ def to_workers() -> list[bytes]:
         [b"MDXW01", b"REVOKE", token],
         [*DCP, b"\x09", b"1500", b"echo", token, b"", b"id", b"", b"body"],
         [*DCP, b"\x08", token],
+        [*DCP, b"\x0b", token],
         [*EMQP, b"REQUEST", token, b"echo", b"reply-requested,timeout:2,timeout-ms:1500", b"body"],
         [*EMQP, b"CANCEL", b"1.1", token],
+        [*EMQP, b"REVOKE", b"1.2", token],
     ]
     return [frames.join(message) for message in said]
 
@@ -78,9 +88,15 @@ def honest() -> dict[str, list[bytes]]:
         [*DCP, b"\x08", b"x", b"timeout"],
     ]
     dcp += [[*DCP, b"\x01", b"echo"], [*DCP, b"\x07", TOKENS[0]], [*DCP, b"\x02"]]
+    dcp += [[*DCP, b"\x0a", b"3", b"1"], [*DCP, b"\x0c", TOKENS[1]], [*DCP, b"\x0d", TOKENS[0]]]
     emqp = [[*EMQP, b"REQUEST", b"k", b"echo", b"reply-requested,idempotency-key:key", b"x"]]
     emqp += [[*EMQP, b"REQUEST", b"m", b"echo", b"reply-requested", b"x"], [*EMQP, b"CANCEL", b"n", b"m"]]
     emqp += [[*EMQP, b"INFORM", b"i", b'[[1, "echo"]]', b"worker"], [*EMQP, b"READY", b"r"]]
     emqp += [[*EMQP, b"RETURN", b"t", TOKENS[0]], [*EMQP, b"CANCEL", b"n", b"m", b"timeout"]]
+    emqp += [
+        [*EMQP, b"CREDIT", b"c", b"3", b"1"],
+        [*EMQP, b"RELEASED", b"e", TOKENS[1]],
+        [*EMQP, b"KEPT", b"k", TOKENS[0]],
+    ]
     said = [b"".join(map(frames.join, messages)) for messages in (mdx, keyed, worker, releasing, dcp, emqp)]
     return {"extended_peer": said, "extension_list": [ANNOUNCED, OURS, b"credit=1 unknown=2 cancel=x"]}

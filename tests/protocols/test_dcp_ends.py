@@ -129,9 +129,9 @@ def test_worker_end_asks_for_as_many_jobs_as_it_has_slots(rig: Rig, slots: int) 
     jobs = taken(end, peer)
     done = 0
     while jobs:
-        assert len(jobs) <= min(slots, DcpWorkerEnd.slots)
+        assert len(jobs) <= min(slots, limits.DCP_MAX_HELD)
         if done == 0:
-            assert len(jobs) == min(slots, DcpWorkerEnd.slots)
+            assert len(jobs) == min(slots, limits.DCP_MAX_HELD)
         end.final(jobs.pop(), [b"done"])
         done += 1
         jobs += taken(end, peer)

@@ -26,6 +26,7 @@ BROKER = Extensions(
     key=True,
     cancel_jobs=True,
     deadline_jobs=True,
+    window=True,
     max_message=5_000_000,
 )
 SESSIONS: dict[str, type[Session]] = {"mdx": MdxSession, "dcp": DcpSession, "emqp": EmqpSession}
@@ -161,9 +162,10 @@ def test_without_the_extensions_a_connection_holds_one_job(protocol: str) -> Non
     assert WORKERS[protocol]().capacity() == 1
 
 
-def test_the_credit_of_a_worker_is_bounded(rig: Rig) -> None:
+@each
+def test_the_window_of_a_worker_is_bounded(rig: Rig, protocol: str) -> None:
     rig.broker.tuning.mdx_max_credit = 2
-    worker, peer = worker_of(rig, "mdx", slots=50)
+    worker, peer = worker_of(rig, protocol, slots=50, prefetch=1)
     client, asker = client_of(rig, "mdx")
     for key in range(5):
         client.request(key, b"echo", [b"x"])
@@ -188,8 +190,9 @@ def test_finals_of_one_read_in_any_order_take_the_fast_path(rig: Rig) -> None:
     rig.broker.check_invariants()
 
 
-def test_a_job_that_was_not_started_is_released(rig: Rig) -> None:
-    worker, peer = worker_of(rig, "mdx", slots=1, prefetch=2)
+@each
+def test_a_job_that_was_not_started_is_released(rig: Rig, protocol: str) -> None:
+    worker, peer = worker_of(rig, protocol, slots=1, prefetch=2)
     client, asker = client_of(rig, "mdx")
     for key in range(3):
         client.request(key, b"echo", [b"%d" % key])
@@ -203,13 +206,36 @@ def test_a_job_that_was_not_started_is_released(rig: Rig) -> None:
     peer.exchange(worker)
     (moved,) = jobs_of(other, place)
     assert moved.body == [b"1"] and moved.attempt != jobs[1].attempt
-    with pytest.raises(ValueError):
-        worker.final(jobs[1], [b"late"])
+    assert not rig.notes.requeues  # it uses up no attempt
+    if protocol != "dcp":
+        with pytest.raises(ValueError):
+            worker.final(jobs[1], [b"late"])
     rig.broker.check_invariants()
 
 
-def test_a_job_that_was_started_is_kept(rig: Rig) -> None:
-    worker, peer = worker_of(rig, "mdx", slots=1, prefetch=1)
+@pytest.mark.parametrize("protocol", ["emqp", "dcp"])
+def test_a_worker_that_named_a_window_gets_no_more_than_that(rig: Rig, protocol: str) -> None:
+    worker, peer = worker_of(rig, protocol, slots=1, prefetch=1)
+    client, asker = client_of(rig, "mdx")
+    for key in range(4):
+        client.request(key, b"echo", [b"%d" % key])
+    asker.exchange(client)
+    first, second = jobs_of(worker, peer)
+    for _ in range(3):
+        worker.beat()  # a DCP worker without a window would ask for more
+    assert not jobs_of(worker, peer)
+    worker.final(first, [b"done"])
+    assert [job.body for job in jobs_of(worker, peer)] == [[b"2"]]
+    worker.drain()
+    worker.final(second, [b"done"])
+    assert not jobs_of(worker, peer)
+    assert rig.notes.outcomes == ["ok", "ok"] and not rig.notes.violations
+    rig.broker.check_invariants()
+
+
+@each
+def test_a_job_that_was_started_is_kept(rig: Rig, protocol: str) -> None:
+    worker, peer = worker_of(rig, protocol, slots=1, prefetch=1)
     client, asker = client_of(rig, "mdx")
     client.request(1, b"echo", [b"1"])
     client.request(2, b"echo", [b"2"])
@@ -422,6 +448,34 @@ def test_a_peer_that_did_not_announce_them_may_not_use_them(rig: Rig, message: l
     peer = peer_of(rig, MdxSession, NO_EXTENSIONS)
     peer.say(*message)
     assert rig.notes.violations
+
+
+DCP = (b"", b"DGBX\x01")
+EMQP = (b"", b"eMQP/1.0")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        [*DCP, b"\x0a", b"3", b"x"],
+        [*DCP, b"\x0a", b"3"],
+        [*DCP, b"\x0b", b"t"],
+        [*DCP, b"\x0d"],
+        [*EMQP, b"CREDIT", b"i", b"3", b"x"],
+        [*EMQP, b"CREDIT", b"i", b"3"],
+        [*EMQP, b"KEPT", b"i"],
+        [*EMQP, b"REVOKE", b"i", b"t"],
+    ],
+)
+@pytest.mark.parametrize("announced", [True, False])
+def test_malformed_windows_are_violations(rig: Rig, message: list[bytes], announced: bool) -> None:
+    _, peer = worker_of(rig, "dcp" if message[1] == DCP[1] else "emqp")
+    if not announced:
+        peer.link.extensions = NO_EXTENSIONS
+        message = [*message[:3], *([b"i"] if message[1] == EMQP[1] else []), b"1", b"1"]
+    peer.say(*message)
+    assert rig.notes.violations
+    rig.broker.check_invariants()
 
 
 @pytest.mark.parametrize("command", [b"RELEASED", b"KEPT"])

@@ -14,6 +14,7 @@ from polydomo.wire.bounds import Bounds
 
 WAIT = 60.0  # seconds: far more than anything here takes
 SHARING = [name for name in registry.names() if registry.worker_end(name).slots > 1]
+TOLD = ("mdx", "dcp", "emqp")  # protocols whose workers can be told of a cancellation, and can prefetch
 sharing = pytest.mark.parametrize("protocol", SHARING)
 every_protocol = pytest.mark.parametrize("protocol", registry.names())
 
@@ -34,8 +35,8 @@ def sessions_of(broker: testing.Broker, service: bytes) -> int:
 
 @sharing
 def test_one_connection_runs_all_calls_at_once(broker: testing.Broker, protocol: str) -> None:
-    worker = Worker(broker.url, protocol, concurrency=6)
-    together = threading.Barrier(6)
+    worker = Worker(broker.url, protocol, concurrency=12)
+    together = threading.Barrier(12)
 
     @worker.service("meet")
     def meet(call: Call) -> str:
@@ -43,14 +44,15 @@ def test_one_connection_runs_all_calls_at_once(broker: testing.Broker, protocol:
         return call.text
 
     with worker, Client(broker.url, timeout=WAIT) as client:
-        futures = [client.submit("meet", str(n)) for n in range(18)]
-        assert [future.result().text for future in futures] == [str(n) for n in range(18)]
+        futures = [client.submit("meet", str(n)) for n in range(24)]
+        assert [future.result().text for future in futures] == [str(n) for n in range(24)]
         assert sessions_of(broker, b"meet") == 1
 
 
-def test_a_thousand_calls_at_once_on_one_connection(broker: testing.Broker) -> None:
+@sharing
+def test_a_thousand_calls_at_once_on_one_connection(broker: testing.Broker, protocol: str) -> None:
     async def main() -> None:
-        worker = AsyncWorker(broker.url, concurrency=1000)
+        worker = AsyncWorker(broker.url, protocol, concurrency=1000)
         arrived = 0
         all_here = asyncio.Event()
 
@@ -65,6 +67,7 @@ def test_a_thousand_calls_at_once_on_one_connection(broker: testing.Broker) -> N
 
         async with worker, AsyncClient(broker.url, timeout=WAIT) as client:
             results = await asyncio.gather(*(client.call("crowd", str(n)) for n in range(1000)))
+            assert sessions_of(broker, b"crowd") == 1
         assert [result.text for result in results] == [str(n) for n in range(1000)]
 
     asyncio.run(main())
@@ -141,8 +144,9 @@ def test_functions_that_outlive_their_connection_count_on_the_next_one(broker: t
         assert lost.exception() is not None
 
 
-def test_a_prefetched_call_moves_to_an_idle_worker(broker: testing.Broker) -> None:
-    slow, quick = Worker(broker.url, prefetch=4, name="slow"), Worker(broker.url, name="quick")
+@pytest.mark.parametrize("protocol", TOLD)
+def test_a_prefetched_call_moves_to_an_idle_worker(broker: testing.Broker, protocol: str) -> None:
+    slow, quick = Worker(broker.url, protocol, prefetch=4, name="slow"), Worker(broker.url, name="quick")
     started, go_on = threading.Event(), threading.Event()
 
     def wait(call: Call) -> str:
@@ -166,8 +170,20 @@ def test_a_prefetched_call_moves_to_an_idle_worker(broker: testing.Broker) -> No
             assert first.result().text == "slow"
 
 
-def test_stopping_releases_what_was_not_started(broker: testing.Broker) -> None:
-    leaving, staying = Worker(broker.url, prefetch=3, grace=WAIT), Worker(broker.url)
+def test_memo01_workers_do_not_prefetch(broker: testing.Broker) -> None:
+    """The broker could not see which of a worker's slots only prefetch."""
+    one, other = (Worker(broker.url, "memo", prefetch=4) for _ in range(2))
+    together = threading.Barrier(2)
+    for worker in (one, other):
+        worker.add("pair", lambda call: str(together.wait(WAIT)))
+    with one, other, Client(broker.url, timeout=WAIT) as client:
+        broker.wait_for("pair", 2)
+        assert sorted(future.result().text for future in [client.submit("pair") for _ in range(2)]) == ["0", "1"]
+
+
+@pytest.mark.parametrize("protocol", TOLD)
+def test_stopping_releases_what_was_not_started(broker: testing.Broker, protocol: str) -> None:
+    leaving, staying = Worker(broker.url, protocol, prefetch=3, grace=WAIT), Worker(broker.url)
     started, go_on = threading.Event(), threading.Event()
 
     def wait(call: Call) -> str:
@@ -268,9 +284,6 @@ def test_cancel_returns_false_if_the_client_cannot_cancel(
         assert not running.cancel()
         go_on.set()
         assert running.result().text == "x"
-
-
-TOLD = ("mdx", "dcp", "emqp")  # protocols whose workers can be told of a cancellation
 
 
 @pytest.mark.parametrize("protocol", TOLD)

@@ -237,7 +237,7 @@ def test_concurrency(broker: testing.Broker, protocol: str) -> None:
         return call.text
 
     with worker, Client(broker.url, timeout=WAIT) as client:
-        broker.wait_for("meet", 1 if protocol == "dcp" else 3)
+        broker.wait_for("meet", 3)
         futures = [client.submit("meet", str(n)) for n in range(6)]
         assert [future.result().text for future in futures] == [str(n) for n in range(6)]
 
@@ -293,14 +293,14 @@ def test_broker_killed_and_restarted(broker: testing.Broker, protocol: str) -> N
     worker.add("echo", answer)
     with worker, Client(broker.url, timeout=WAIT) as client:
         for _ in range(3):
-            broker.wait_for("echo", 1 if protocol == "dcp" else 2)
+            broker.wait_for("echo", 2)
             assert client.call("echo", "x").text == "x"
             broker.kill()
             broker.start()
-        broker.wait_for("echo", 1 if protocol == "dcp" else 2)
+        broker.wait_for("echo", 2)
         broker.stop()  # this time with DISCONNECT
         broker.start()
-        broker.wait_for("echo", 1 if protocol == "dcp" else 2)
+        broker.wait_for("echo", 2)
         assert client.call("echo", "x").text == "x"
 
 

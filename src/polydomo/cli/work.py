@@ -42,7 +42,9 @@ def work(
     ] = 1,
     prefetch: Annotated[
         int,
-        typer.Option(metavar="N", min=0, help="Calls to hold beyond those that run, for short calls; not over MDP."),
+        typer.Option(
+            metavar="N", min=0, help="Calls to hold beyond those that run, for short calls; not over MDP and memo01."
+        ),
     ] = 0,
     connections: Annotated[
         int, typer.Option(metavar="N", min=1, help="Connections to open, if more than the protocol needs.")

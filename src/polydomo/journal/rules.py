@@ -64,7 +64,8 @@ COUNTERS = (
     Counter("held_attempt", REQUEST, MESSAGES, (schema.DISPATCHED,), value="attempt", how=LAST),
     Counter("registrations", WORKER, MESSAGES, (schema.REGISTERED,)),
     Counter("asked", WORKER, MESSAGES, (schema.REGISTERED, schema.GRANTED), value="credit"),
-    Counter("takes_itself", WORKER, MESSAGES, (schema.REGISTERED,), value="auto", how=MAX),
+    # An eMQP worker does not get credit back with each reply, unless it named a window later.
+    Counter("takes_itself", WORKER, MESSAGES, (schema.REGISTERED, schema.GRANTED), where="auto > 0", how=MAX),
     Counter("taken", WORKER, MESSAGES, (schema.DISPATCHED,)),
     Counter(
         "freed",

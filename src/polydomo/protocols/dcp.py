@@ -1,8 +1,8 @@
 """DCP v1 (DagBox Communication Protocol), the broker's side: metadata, chaining, and workers that ask for more while busy.
 
 Every message is ``"" "DGBX"+01 type ...``. The type has 1 byte in the document and 4 bytes, little-endian, in DagBox itself. The broker
-answers in the size that the connection used last. Peers that announced it (``wire.extensions``) may also cancel requests and give back
-single ones. The other end is in ``dcp_ends.py``; docs/protocols/dcp.md describes the dialog.
+answers in the size that the connection used last. Peers that announced it (``wire.extensions``) may also cancel requests, give back
+single ones, and name a window. The other end is in ``dcp_ends.py``; docs/protocols/dcp.md describes the dialog.
 """
 
 from math import ceil
@@ -13,6 +13,7 @@ from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, Request
 from polydomo.protocols.session import Session
+from polydomo.protocols.window import set_window
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, bounds, cut, frame, join, more, split
 from polydomo.wire.link import Link
 
@@ -27,6 +28,10 @@ CANCEL: Final = (
     8  # extension: a client cancels the request with this metadata; to a worker: the one with this address is cancelled
 )
 WITHIN: Final = 9  # extension, to a worker: a request, and the milliseconds that are left for it
+CREDIT: Final = 10  # extension, of a worker: its window, and how many requests it runs at once
+REVOKE: Final = 11  # extension, to a worker: another one could start the request with this address now
+RELEASED: Final = 12  # extension, of a worker: it will not run the request with this address
+KEPT: Final = 13  # extension, of a worker: it has started the request that was revoked
 EXPIRED = b"timeout"  # last frame of a CANCEL whose deadline passed
 NAMES = ("", "registration", "ping", "pong", "request", "reply", "reconnect")
 
@@ -47,6 +52,7 @@ class Words:
         self.request = header + frame(REQUEST.to_bytes(size, "little"), True)
         self.cancel = header + frame(CANCEL.to_bytes(size, "little"), True)
         self.within = header + frame(WITHIN.to_bytes(size, "little"), True)
+        self.revoke = header + frame(REVOKE.to_bytes(size, "little"), True)
         self.reply = header + frame(REPLY.to_bytes(size, "little"), True)
         self.ping = header + frame(PING.to_bytes(size, "little"), False)  # "header-only"
         self.pong = header + frame(PONG.to_bytes(size, "little"), False)
@@ -94,6 +100,7 @@ class DcpSession(Session):
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
         self.words = ONE_BYTE
+        self.windowed = False  # the worker has named a window: its pings are only heartbeats
 
     # --- from the peer
 
@@ -176,7 +183,7 @@ class DcpSession(Session):
         worker.last_sent = broker.now
         self.link.send(self.words.pong)  # "The broker MUST respond to every ping message with a pong message."
         held = len(worker.held)
-        if held and held + worker.credit < broker.tuning.dcp_max_held:
+        if held and not self.windowed and held + worker.credit < broker.tuning.dcp_max_held:
             broker.add_credit(worker, 1)  # "Respond with a heartbeat to ask for more work"
 
     def _slow_path(self, message: bytes) -> None:
@@ -196,6 +203,8 @@ class DcpSession(Session):
             self.broker.give_back(self.worker, frames[3], "the worker failed")
         elif kind == CANCEL and 4 <= count <= 5 and self.link.extensions.cancel:
             self._cancel(frame(frames[3], True), frames[-1] == EXPIRED)
+        elif CREDIT <= kind <= KEPT and kind != REVOKE and self.link.extensions.window:
+            self._credit_message(kind, frames)
         elif not REGISTER <= kind <= RECONNECT:
             self._invalid(f"message type {frames[2][:16]!r}")
         elif size != self.words.size:
@@ -217,6 +226,22 @@ class DcpSession(Session):
                 self.broker.cancel(request, CLIENT_TIMEOUT if expired else CLIENT_CANCELLED, expired)
                 return
 
+    def _credit_message(self, kind: int, frames: "list[bytes]") -> None:
+        worker = self.worker
+        if len(frames) != (5 if kind == CREDIT else 4):
+            self._invalid(f"message type {kind} of {len(frames)} parts")
+        elif worker is None or not worker.alive:
+            return  # its registration was refused, or it was declared lost: its next ping is answered with reconnect
+        elif kind == RELEASED:
+            self.broker.release(worker, frames[3])
+        elif kind == KEPT:
+            self.broker.kept(worker, frames[3])
+        else:
+            worker.last_heard = self.broker.now
+            self.windowed = True
+            if not set_window(self.broker, worker, frames[3], frames[4]):
+                self._invalid("a window that is not two numbers")
+
     def _register(self, service: bytes) -> None:
         broker = self.broker
         worker = self.worker
@@ -233,6 +258,7 @@ class DcpSession(Session):
                 broker.report_refusal(self, "registration")
                 return
             self.worker = worker
+            self.windowed = False
             credit = 1
         else:
             worker.last_heard = broker.now
@@ -281,6 +307,9 @@ class DcpSession(Session):
         if self.link.extensions.cancel_jobs:
             self.link.send(self.words.cancel + frame(request.token, False))
         return False  # it holds the request until it answers or gives it back
+
+    def revoke_request(self, worker: Worker, request: Request) -> None:
+        self.link.send(self.words.revoke + frame(request.token, False))
 
     def deliver(self, worker: Worker, request: Request) -> None:
         metadata = b""  # a client of another protocol has none; an attempt of a durable job has its mark

@@ -4,22 +4,36 @@ The DagBox broker supports only a type of 4 bytes: use ``type_size=4`` for it. B
 """
 
 from polydomo.errors import ProtocolViolation
-from polydomo.limits import DCP_BEAT, DCP_MAX_HELD, DCP_PATIENCE, MAX_BODY_FRAMES
+from polydomo.limits import DCP_BEAT, DCP_MAX_HELD, DCP_PATIENCE, MAX_BODY_FRAMES, MDX_MAX_CREDIT
 from polydomo.protocols.dcp import (
     CANCEL,
+    CREDIT,
     EXPIRED,
     GIVE_BACK,
+    KEPT,
     PING,
     PONG,
     PROTOCOL,
     RECONNECT,
     REGISTER,
+    RELEASED,
     REPLY,
     REQUEST,
+    REVOKE,
     TYPE_SIZES,
     WITHIN,
 )
-from polydomo.protocols.ends import Cancelled, Event, Frames, HeldParts, Job, NumberedClientEnd, Reply, WorkerEnd
+from polydomo.protocols.ends import (
+    Cancelled,
+    Event,
+    Frames,
+    HeldParts,
+    Job,
+    NumberedClientEnd,
+    Reply,
+    Revoked,
+    WorkerEnd,
+)
 from polydomo.protocols.job_facts import read_mark
 from polydomo.wire.extensions import MAX_DIGITS
 
@@ -84,14 +98,15 @@ class Held:
 
 
 class DcpWorkerEnd(WorkerEnd):
-    """A worker of any number of services that holds up to ``slots`` jobs, by asking for more while it is busy.
+    """A worker of any number of services that holds several jobs.
 
-    It must send heartbeats while busy, and each one asks for more. So a worker that is busy for long may get more jobs than ``slots``, up
-    to the broker's limit. They are passed on as they arrive.
+    Where the broker understands it, the worker names its window. Otherwise it asks for more jobs by sending pings while it is busy. Its
+    heartbeats are pings too, so a worker that is busy for long may then get more jobs than it runs, up to the broker's limit. They are
+    passed on as they arrive.
     """
 
     protocol = "dcp"
-    slots = DCP_MAX_HELD
+    slots = MDX_MAX_CREDIT
     interval = DCP_BEAT
     patience = DCP_PATIENCE
 
@@ -100,30 +115,41 @@ class DcpWorkerEnd(WorkerEnd):
         self.type_size = type_size
         self.services: list[bytes] = []
         self.wanted = 1  # number of jobs to hold at a time
+        self.prefetch = 0  # how many of them do not run
         self.credit = 1  # jobs the broker may send now: one if we hold none, plus one for each ping while busy
         self.held: dict[bytes, Job] = {}  # address -> job
         self.left = False
 
     def capacity(self) -> int:
-        return self.slots if self.agreed.give_back else 1  # a failure must not take other jobs with it
+        return self._most() if self.agreed.give_back else 1  # a failure must not take other jobs with it
+
+    def _most(self) -> int:
+        return max(1, self.agreed.credit) if self.agreed.window else DCP_MAX_HELD
 
     def open(self, services: list[bytes], slots: int = 1, prefetch: int = 0) -> None:
         if not services:
             raise ValueError("a DCP worker offers one service or more")
         self.services = list(services)
-        self.wanted = min(slots + prefetch, self.slots)
+        self.wanted = min(slots + prefetch, self._most())
+        self.prefetch = self.wanted - min(slots, self.wanted)
         self.register()
 
     def grow(self, count: int) -> None:
-        self.wanted = min(self.wanted + count, self.slots)
+        self.wanted = min(self.wanted + count, self._most())
+        self._say_window()
         self.ask()
 
     def drain(self) -> None:
-        self.wanted = 0
+        self.wanted = self.prefetch = 0
+        self._say_window()
+
+    def _say_window(self) -> None:
+        if self.agreed.window:
+            self.say(CREDIT, [b"%d" % self.wanted, b"%d" % (self.wanted - self.prefetch)])
 
     def ask(self) -> None:
         """ "Respond with a heartbeat to ask for more work": each ping of a busy worker asks for one job."""
-        while self.held and len(self.held) + self.credit < self.wanted:
+        while not self.agreed.window and self.held and len(self.held) + self.credit < self.wanted:
             self.beat()
 
     def register(self) -> None:
@@ -131,6 +157,7 @@ class DcpWorkerEnd(WorkerEnd):
         self.held.clear()  # a broker that does not know us has requeued our requests
         for service in self.services:
             self.say(REGISTER, [service])
+        self._say_window()
 
     def receive(self, message: Frames) -> list[Event]:
         kind = kind_of(message)
@@ -143,9 +170,11 @@ class DcpWorkerEnd(WorkerEnd):
             return []
         if kind == REGISTER and len(message) == 4 and message[3] in self.services:
             return []  # confirmed
-        if kind == CANCEL and len(message) == 4:
+        if kind in (CANCEL, REVOKE) and len(message) == 4:
             unwanted = self.held.get(message[3])
-            return [Cancelled(unwanted)] if unwanted is not None else []  # otherwise its reply is on the way
+            if unwanted is None:
+                return []  # its reply is on the way
+            return [Cancelled(unwanted) if kind == CANCEL else Revoked(unwanted)]
         timeout = 0.0
         if kind == WITHIN and len(message) > 3 and message[3].isdigit():
             timeout = int(message[3][:MAX_DIGITS]) / 1000
@@ -183,7 +212,8 @@ class DcpWorkerEnd(WorkerEnd):
         self.freed(held)
 
     def fail(self, job: Job, code: str, text: str) -> bool:
-        if self.release(job):
+        if self.agreed.give_back:
+            self._return(GIVE_BACK, job)
             return False
         self.close()  # DCP has no message for failures: disconnecting makes the broker requeue the request
         return True
@@ -191,10 +221,16 @@ class DcpWorkerEnd(WorkerEnd):
     def release(self, job: Job) -> bool:
         if not self.agreed.give_back:
             return False
-        held = self.known(job)
-        self.say(GIVE_BACK, [held.address])
-        self.freed(held)
+        self._return(RELEASED if self.agreed.window else GIVE_BACK, job)
         return True
+
+    def keep(self, job: Job) -> None:
+        self.say(KEPT, [self.known(job).address])
+
+    def _return(self, kind: int, job: Job) -> None:
+        held = self.known(job)
+        self.say(kind, [held.address])
+        self.freed(held)
 
     def freed(self, held: Held) -> None:
         """A job was answered. A worker without jobs implicitly has credit for one."""

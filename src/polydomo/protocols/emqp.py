@@ -35,6 +35,7 @@ from polydomo.protocols.emqp_commands import (
     REPLY_SIZE,
     REQUEST,
     REQUEST_SIZE,
+    REVOKE,
     SCHEDULER,
     WORKER,
 )
@@ -43,6 +44,7 @@ from polydomo.protocols.model import Worker
 from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, Request
 from polydomo.protocols.session import Session
 from polydomo.protocols.shared_run import first_ref
+from polydomo.protocols.window import set_window
 from polydomo.wire import frames
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import EMPTY_FRAME, MORE, Body
@@ -258,6 +260,26 @@ class EmqpSession(Session):
             self.link.send(CANCEL + self._new_id() + frames.frame(request.token, False))
         return False  # it holds the request until it answers or returns it
 
+    def revoke_request(self, worker: Worker, request: Request) -> None:
+        if not self.ended:
+            self.link.send(REVOKE + self._new_id() + frames.frame(request.token, False))
+
+    def _credit_message(self, command: bytes, message: "list[bytes]") -> None:
+        count = 6 if command == b"CREDIT" else 5
+        _check_count(message, count, count)
+        worker = self.worker
+        if worker is None:
+            self._out_of_step(command.decode())
+        elif command == b"RELEASED":
+            self.broker.release(worker, message[4])
+        elif command == b"KEPT":
+            worker.last_heard = self.broker.now
+            self.broker.kept(worker, message[4])
+        else:
+            worker.last_heard = self.broker.now
+            if not set_window(self.broker, worker, message[4], message[5]):
+                raise ProtocolViolation("CREDIT without two numbers")
+
     def _reply(self, data: bytes, at: int, end: int) -> None:
         body = at + 2 + data[at + 1] if data[at] == 1 else _next(data, at)
         flags = data[body]
@@ -374,6 +396,8 @@ class EmqpSession(Session):
         elif command == b"RETURN" and self.link.extensions.give_back and self.worker is not None:
             _check_count(message, 5, 5)
             self.broker.give_back(self.worker, message[4], "the worker failed")
+        elif command in (b"CREDIT", b"RELEASED", b"KEPT") and self.link.extensions.window:
+            self._credit_message(command, message)
         elif command == b"CANCEL" and self.link.extensions.cancel:
             _check_count(message, 5, 6)
             self._cancel(frames.frame(message[4], True), message[-1] == EXPIRED)

@@ -12,6 +12,7 @@ HEARTBEAT = PREFIX + b"\x01\x09HEARTBEAT"
 DISCONNECT = PREFIX + b"\x01\x0aDISCONNECT"
 KBYE = PREFIX + b"\x01\x04KBYE"
 CANCEL = PREFIX + b"\x01\x06CANCEL"  # extension
+REVOKE = PREFIX + b"\x01\x06REVOKE"  # extension
 
 EXPIRED = b"timeout"  # last frame of a CANCEL whose deadline passed
 

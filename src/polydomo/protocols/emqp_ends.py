@@ -19,6 +19,7 @@ from polydomo.protocols.ends import (
     Job,
     NumberedClientEnd,
     Reply,
+    Revoked,
     WorkerEnd,
 )
 from polydomo.wire.extensions import MAX_DIGITS
@@ -86,8 +87,11 @@ class EmqpClientEnd(NumberedClientEnd):
 
 
 class EmqpWorkerEnd(WorkerEnd):
-    """A worker that sends one READY for each free slot. A request for a queue without workers may be sent to a worker of ``default``; then
-    the job's ``service`` is a name that was not in ``open``."""
+    """A worker that sends one READY for each free slot. If it prefetches, and the broker understands it, it names its window instead.
+
+    A request for a queue without workers may be sent to a worker of ``default``; then the job's ``service`` is a name that was not in
+    ``open``.
+    """
 
     protocol = "emqp"
     slots = EMQP_MAX_SLOTS
@@ -99,6 +103,8 @@ class EmqpWorkerEnd(WorkerEnd):
         self.count = 0
         self.jobs: dict[bytes, Job] = {}  # by the id of the REQUEST
         self.parts: dict[bytes, HeldParts] = {}
+        self.runs = 0
+        self.prefetch = 0  # if not 0, the worker has named its window instead of sending READYs
         self.draining = False
         self.left = False
 
@@ -108,10 +114,22 @@ class EmqpWorkerEnd(WorkerEnd):
     def open(self, services: list[bytes], slots: int = 1, prefetch: int = 0) -> None:
         queues = json.dumps([[EMQP_WEIGHT, service.decode()] for service in services])
         self.say(b"INFORM", [queues.encode(), b"worker"])
-        self.grow(min(slots + prefetch, self.slots))
+        if prefetch and self.agreed.window:
+            self.prefetch = prefetch
+            self.grow(slots)
+        else:
+            self.grow(min(slots + prefetch, self.slots))
 
     def grow(self, count: int) -> None:
+        self.runs += count
+        if self.prefetch:
+            self.say(b"CREDIT", [b"%d" % (self.runs + self.prefetch), b"%d" % self.runs])
+            return
         for _ in range(count):
+            self._ready()
+
+    def _ready(self) -> None:
+        if not self.draining and not self.prefetch:
             self.say(b"READY", [])
 
     def receive(self, message: Frames) -> list[Event]:
@@ -136,9 +154,11 @@ class EmqpWorkerEnd(WorkerEnd):
             return [job]
         if command == b"HEARTBEAT" or command == b"ACK":
             return []
-        if command == b"CANCEL" and len(message) == 5:
+        if command in (b"CANCEL", b"REVOKE") and len(message) == 5:
             unwanted = self.jobs.get(message[4])
-            return [Cancelled(unwanted)] if unwanted is not None else []  # otherwise its reply is on the way
+            if unwanted is None:
+                return []  # its reply is on the way
+            return [Cancelled(unwanted) if command == b"CANCEL" else Revoked(unwanted)]
         if command == b"DISCONNECT" or command == b"KBYE":
             self.left = True
             return [Dismissed(command.decode())]
@@ -159,13 +179,12 @@ class EmqpWorkerEnd(WorkerEnd):
         whole = b"".join(body if parts is None else parts.join(body))
         del self.jobs[msgid]
         self.say(b"REPLY", [whole, msgid])
-        if not self.draining:
-            self.say(b"READY", [])
+        self._ready()
 
     def fail(self, job: Job, code: str, text: str) -> bool:
         self.held(job)
         if self.agreed.give_back:
-            self.release(job)
+            self._return(b"RETURN", job)
             return False
         self.close()  # eMQP has no message for failures: disconnecting makes the broker requeue the request
         return True
@@ -173,16 +192,23 @@ class EmqpWorkerEnd(WorkerEnd):
     def release(self, job: Job) -> bool:
         if not self.agreed.give_back:
             return False
+        self._return(b"RELEASED" if self.agreed.window else b"RETURN", job)
+        return True
+
+    def keep(self, job: Job) -> None:
+        self.say(b"KEPT", [self.held(job)])
+
+    def _return(self, command: bytes, job: Job) -> None:
         msgid = self.held(job)
         del self.jobs[msgid]
         self.parts.pop(msgid, None)
-        self.say(b"RETURN", [msgid])
-        if not self.draining:
-            self.say(b"READY", [])
-        return True
+        self.say(command, [msgid])
+        self._ready()
 
     def drain(self) -> None:
         self.draining = True  # no more READY: the worker finishes what it holds
+        if self.prefetch:
+            self.say(b"CREDIT", [b"0", b"0"])
 
     def close(self) -> None:
         self.say(b"DISCONNECT", [])

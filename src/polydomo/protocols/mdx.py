@@ -37,6 +37,7 @@ from polydomo.protocols.mdx_commands import (
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, REFUSED, Request
 from polydomo.protocols.single_worker import SingleWorkerSession
+from polydomo.protocols.window import set_window
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, cut, end_of_last, frame, join, split
 from polydomo.wire.link import Link
 
@@ -365,10 +366,8 @@ class MdxSession(SingleWorkerSession):
             self.broker.release(worker, frames[2])
         elif command == KEPT:
             self.broker.kept(worker, frames[2])
-        elif not frames[2].isdigit() or not frames[3].isdigit() or len(frames[2]) > 9 or len(frames[3]) > 9:
+        elif not set_window(self.broker, worker, frames[2], frames[3]):
             self._invalid("CREDIT without two numbers")
-        else:
-            self.broker.set_credit(worker, min(int(frames[2]), self.broker.tuning.mdx_max_credit), int(frames[3]))
 
     def cancel_request(self, worker: Worker, request: Request) -> bool:
         if self.extended.cancel and not self.finished:

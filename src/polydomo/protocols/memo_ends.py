@@ -119,7 +119,8 @@ class MemoWorkerEnd(WorkerEnd):
             if not _is_text(name):
                 raise ValueError(f"memo01 cannot express the service name {name!r}: a name is UTF-8 and not empty")
         self._ready = memo.ready(services)
-        self.grow(max(1, min(slots + prefetch, self.slots)))
+        # The broker cannot see which slots share a worker's turns, and would prefer one that only prefetches to an idle worker.
+        self.grow(max(1, min(slots, self.slots)))
 
     def grow(self, count: int) -> None:
         for _ in range(count):

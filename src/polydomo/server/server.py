@@ -78,6 +78,7 @@ class BrokerServer:
             key=True,
             cancel_jobs=True,
             deadline_jobs=True,
+            window=True,
             max_message=min(bounds.max_frame, bounds.max_message),
         )
         self.bounds = Bounds(

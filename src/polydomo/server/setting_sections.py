@@ -95,7 +95,9 @@ class Mdx:
     beat: float = setting(limits.MDX_BEAT, _BEAT, "heartbeat interval of MDX")
     client_header: bytes = setting(Tuning.mdx_client_header, Header(*_OTHER_HEADERS), "frame 0 of MDX clients")
     worker_header: bytes = setting(Tuning.mdx_worker_header, Header(*_OTHER_HEADERS), "frame 0 of MDX workers")
-    max_credit: int = setting(limits.MDX_MAX_CREDIT, Count(), "requests an MDX worker may hold on one connection")
+    max_credit: int = setting(
+        limits.MDX_MAX_CREDIT, Count(), "requests a worker with a window may hold on one connection"
+    )
     front: str = setting("", ListenAddress(), "additional listener for MDX clients only")
     back: str = setting("", ListenAddress(), "additional listener for MDX workers only")
 
@@ -104,7 +106,7 @@ class Mdx:
 class Dcp:
     beat: float = setting(limits.DCP_BEAT, _BEAT, "heartbeat interval of DCP")
     max_held: int = setting(
-        limits.DCP_MAX_HELD, Count(), "requests that a DCP worker can collect by pinging while busy"
+        limits.DCP_MAX_HELD, Count(), "requests that a DCP worker without a window can collect by pinging while busy"
     )
 
 

@@ -21,6 +21,7 @@ WORDS: Final[dict[bytes, str]] = {
     b"key": "key",
     b"cancel-jobs": "cancel_jobs",
     b"deadline-jobs": "deadline_jobs",
+    b"window": "window",
     b"max-message": "max_message",
 }
 NUMBERED: Final[tuple[bytes, ...]] = (b"credit", b"max-message")  # words with a number
@@ -29,7 +30,17 @@ NUMBERED: Final[tuple[bytes, ...]] = (b"credit", b"max-message")  # words with a
 class Extensions:
     """The extensions of one side. docs/protocols/extensions.md describes each word."""
 
-    __slots__ = ("cancel", "cancel_jobs", "credit", "deadline", "deadline_jobs", "give_back", "key", "max_message")
+    __slots__ = (
+        "cancel",
+        "cancel_jobs",
+        "credit",
+        "deadline",
+        "deadline_jobs",
+        "give_back",
+        "key",
+        "max_message",
+        "window",
+    )
 
     def __init__(
         self,
@@ -41,13 +52,17 @@ class Extensions:
         key: bool = False,
         cancel_jobs: bool = False,
         deadline_jobs: bool = False,
+        window: bool = False,
     ) -> None:
-        self.credit = credit  # MDX workers may hold several requests; a broker names the largest number, a worker 1
+        self.credit = credit  # workers may name a window; a broker names the largest one, a worker 1
         self.cancel = cancel  # requests can be cancelled
         self.deadline = deadline  # MDX requests can carry a deadline
         self.give_back = give_back  # an eMQP or DCP worker can return one request without disconnecting
         self.cancel_jobs = cancel_jobs  # DCP and eMQP workers understand that a request was cancelled
         self.deadline_jobs = deadline_jobs  # MDX, DCP and eMQP workers understand how much time a request has left
+        self.window = (
+            window  # eMQP and DCP workers can name a window, too, and release requests that they have not started
+        )
         self.key = key  # MDX requests can carry an idempotency key
         self.max_message = max_message  # bytes of one message that this side accepts; 0: it does not say
 

@@ -53,13 +53,14 @@ class AsyncWorker:
     (see ``polydomo.worker.typed``).
 
     If the function raises an exception, the call fails. Over a protocol that can report failures (``mdx``), the caller gets the failure,
-    with the code and text of a ``CallFailed``. Over the others, the worker disconnects and registers again, and the broker tries
-    another worker.
+    with the code and text of a ``CallFailed``. Over the others, the worker returns the request, and the broker tries it again. With
+    a broker that does not support polydomo's extensions, the worker disconnects and registers again instead.
 
     ``concurrency`` calls run at once: per service if a worker of the protocol has one service (``mdx``, ``mdp1``, ``mdp2``), otherwise
     for all services together. They share one connection, except over MDP, which allows one call per connection, and with brokers that
     do not support polydomo's extensions. ``connections`` opens more connections than needed. ``prefetch`` is the number of calls held in
-    addition to the running ones. It saves a round trip per call, which pays off for calls of a few milliseconds or less.
+    addition to the running ones. It saves a round trip per call, which pays off for calls of a few milliseconds or less. MDP and memo01
+    workers do not prefetch.
 
     The worker reconnects after a lost connection. Running functions may finish (a generator until its next ``yield``), but their results
     are discarded. If the caller gives up, the call is cancelled: ``call.cancelled`` becomes True, and an ``async`` function is cancelled.
