@@ -10,6 +10,7 @@ from polydomo.broker import merging
 from polydomo.broker.keyed_requests import name_of
 from polydomo.broker.reserved_names import JOIN
 from polydomo.limits import PROCESS_NUMBERS, SIBLING_ANSWER, SPILL_DELAY
+from polydomo.protocols.bridge import BridgeSession
 from polydomo.protocols.request import DONE
 from polydomo.wire.frames import join, split
 from tests.broker.net import Net, Peer
@@ -66,6 +67,48 @@ def test_requests_cross_only_to_a_process_with_a_free_worker(net: Net) -> None:
             worker.final()
     net.settle()
     assert len([answer for answer in client.answers if answer[1] == "ok"]) == 4
+
+
+def test_room_is_not_asked_for_while_the_window_is_full(net: Net) -> None:
+    """Otherwise SHORT and ROOM go back and forth without a pause, and keep both processes busy."""
+    a, b = net.processes("a", "b")
+    near, client = a.worker(b"s"), a.peer()
+    far = [b.worker(b"s"), b.worker(b"s")]
+    net.settle()
+    (bridge,) = a.broker.siblings.bridges
+    assert isinstance(bridge.session, BridgeSession)
+    bridge.session.peer_bytes = 1  # full with one request
+    for number in range(3):
+        client.ask(b"s", number)
+    net.wait(1.0)
+    assert len(near.jobs) == 1 and len(bridge.held) == 1 and sum(len(worker.jobs) for worker in far) == 1
+    assert net.settle() == 0
+    next(worker for worker in far if worker.jobs).final()
+    net.settle()
+    net.wait(1.0)
+    assert len(bridge.held) == 1, "there is room again: the next one crosses"
+
+
+def test_a_request_does_not_cross_back(net: Net) -> None:
+    a, b = net.processes("a", "b")
+    near, far, client, other = a.worker(b"s"), b.worker(b"s"), a.peer(), b.peer()
+    net.settle()
+    client.ask(b"s", 1)
+    client.ask(b"s", 2)
+    net.wait(SPILL_DELAY + 0.1, settle=False)
+    (bridge,) = net.bridges
+    bridge.carry(1)  # SHORT
+    b.broker.end_turn()  # ROOM
+    other.ask(b"s", "other")  # takes the free worker, so the request that crosses waits
+    net.settle()
+    near.final()
+    net.wait(0.1)
+    assert not near.jobs and b.broker.services[b"s"].queue_length == 1
+    far.final()
+    net.settle()
+    far.final(b"far")
+    net.settle()
+    assert client.answers == [(1, "ok", b"done"), (2, "ok", b"far")]
 
 
 def test_a_process_with_queued_requests_offers_no_room(net: Net) -> None:

@@ -232,9 +232,13 @@ class Siblings:
             return
         asked = short.asked
         for worker in service.remote:
-            if worker in self.bridges and worker not in asked:
-                asked[worker] = None
-                worker.session.send_to_sibling(b"SHORT", [service.name])
+            if worker not in self.bridges or worker in asked:
+                continue
+            if worker.credit <= 0 or not worker.session.has_room():  # the window is full: no request can cross now
+                self._ask_later()
+                continue
+            asked[worker] = None
+            worker.session.send_to_sibling(b"SHORT", [service.name])
 
     def _on_short(self, worker: Worker, name: bytes) -> None:
         service = self._broker.services.get(name)
@@ -271,6 +275,7 @@ class Siblings:
             return
         short.asked.pop(worker, None)
         session = worker.session
+        crossed = False
         while count > 0 and self._is_short(service) and worker in service.remote:
             request = queues.first(service)
             if (
@@ -280,13 +285,16 @@ class Siblings:
             ):
                 break
             count -= 1
+            crossed = True
             queues.pop(service)
             worker.credit -= 1
             dispatch.dispatch(broker, request, worker)
-        if self._is_short(service):
+        if not self._is_short(service):
+            self.short.pop(service, None)
+        elif crossed:
             self._ask_for_room(service, short)
         else:
-            self.short.pop(service, None)
+            self._ask_later()  # nothing could cross. At once, SHORT and ROOM would go back and forth without a pause
 
     def forget(self, service: Service) -> None:
         """The service is not in the table any more."""
