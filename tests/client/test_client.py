@@ -483,3 +483,9 @@ def test_an_address_that_is_not_a_string_is_a_setting_error(to: object) -> None:
     for kind in (Client, AsyncClient, Worker):
         with pytest.raises(SettingError, match="an address must be a string"):
             kind(to)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), -1.0])
+def test_a_timeout_that_is_not_a_duration_is_rejected(timeout: float) -> None:
+    with Client("tcp://127.0.0.1:1") as client, pytest.raises(SettingError, match="timeout: must be 0 seconds or more"):
+        client.call("echo", timeout=timeout)

@@ -321,6 +321,12 @@ class AsyncClient:
         self, pending: Pending, frames: list[bytes], deadline: float, patience: float, seconds: float
     ) -> tuple[PooledConnection, int, asyncio.TimerHandle]:
         connection = await self._here().acquire(deadline)
+        if connection.connection.must_ask(frames):
+            try:
+                await connection.connection.ask_limit()
+            finally:
+                self._pool.release(connection)
+            connection = await self._pool.acquire(deadline)  # it may have been lost meanwhile
         loop = asyncio.get_running_loop()
         self._keys += 1
         key = self._keys
@@ -363,6 +369,8 @@ def _name(service: str | bytes) -> bytes:
 
 
 def _deadline(seconds: float) -> float:
+    if not seconds >= 0:  # NaN is not comparable
+        raise SettingError(f"timeout: must be 0 seconds or more, not {seconds}")
     return asyncio.get_running_loop().time() + min(seconds, FOREVER)
 
 

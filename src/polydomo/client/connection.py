@@ -21,11 +21,15 @@ from polydomo.limits import (
     KEEPALIVE_COUNT,
     KEEPALIVE_IDLE,
     KEEPALIVE_INTERVAL,
+    LIMIT_ASKED_TIME,
+    LIMIT_UNASKED,
     MAX_ANSWER,
     MAX_BODY,
     MAX_MESSAGE,
+    MAX_SP_ANSWER,
 )
-from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Event, WorkerEnd
+from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Event, Frames, WorkerEnd
+from polydomo.protocols.mdx_ends import MdxClientEnd
 from polydomo.wire import frames, sp
 from polydomo.wire.address import DISCOVER, IPC, Address
 from polydomo.wire.bounds import Bounds
@@ -72,11 +76,17 @@ class Connection(asyncio.Protocol, Handler):
         self._choked: asyncio.Future[None] | None = None  # cleared while the broker does not read; writers wait for it
         self._violation: ProtocolViolation | None = None
         self.max_body = MAX_BODY  # bytes of a body that the broker accepts, as far as it says
+        self._limit: asyncio.Task[int] | None = None  # over SP: asks for it
 
     def _make_link(self) -> Link:
         if self.end.wire == "sp":
             return SpLink(
-                self._hub, self, str(self.address), listener=False, ipc=self.address.kind == IPC, max_message=MAX_ANSWER
+                self._hub,
+                self,
+                str(self.address),
+                listener=False,
+                ipc=self.address.kind == IPC,
+                max_message=MAX_SP_ANSWER,
             )
         proof = proof_of(self.address)
         kind = self.end.socket_type
@@ -119,6 +129,19 @@ class Connection(asyncio.Protocol, Handler):
     async def writable(self) -> None:
         while self._choked is not None:
             await asyncio.shield(self._choked)
+
+    def must_ask(self, body: Frames) -> bool:
+        """Whether ``ask_limit`` has to be awaited before this body is sent: SP has no metadata in which a broker announces its limit."""
+        return self.end.wire == "sp" and not self._limit_known() and sum(map(len, body)) > LIMIT_UNASKED
+
+    def _limit_known(self) -> bool:
+        return self._limit is not None and self._limit.done()
+
+    async def ask_limit(self) -> None:
+        """Asks the broker for its message limit, over ZMTP at the same address."""
+        if self._limit is None:
+            self._limit = self.loop.create_task(_announced_limit(self.address))
+        self.max_body = await asyncio.shield(self._limit)
 
     def flush_soon(self) -> None:
         """Sends the end's output at the end of this turn of the loop."""
@@ -314,6 +337,16 @@ async def _connect(
         if not complete:  # the caller will not have this connection, even if the handshake is completed at this moment
             connection.discard()
     return connection
+
+
+async def _announced_limit(address: Address) -> int:
+    """The size of a body that the broker accepts; the default if the peer is another broker, which has no ZMTP there."""
+    try:
+        connection = await _connect(address, MdxClientEnd(), lambda event: None, lambda error: None, LIMIT_ASKED_TIME)
+    except PolydomoError:
+        return MAX_BODY
+    connection.close("the limit is known")
+    return connection.max_body
 
 
 def _keep_alive(sock: socket.socket | None) -> None:

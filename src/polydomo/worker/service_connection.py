@@ -271,6 +271,8 @@ class ServiceConnection:
 
         async def send(body: list[bytes]) -> None:
             await registration.connection.writable()
+            if registration.connection.must_ask(body):
+                await registration.connection.ask_limit()
             if registration.ended.done() or call.cancelled:
                 raise Abandoned
             registration.partial(job, body)
@@ -284,6 +286,8 @@ class ServiceConnection:
                 raise CallFailed(FAILED, f"this worker does not offer {name}")
             work.stoppable = runs_on_loop(function)
             body = await execute(function, call, send, self.threads)
+            if registration.connection.must_ask(body):
+                await registration.connection.ask_limit()
             work.stoppable = False
             if registration.ended.done():
                 raise Abandoned
