@@ -13,6 +13,7 @@ from polydomo.cli import journal_search, options
 from polydomo.cli.options import Json, To
 from polydomo.cli.render import Column, show, show_json
 from polydomo.errors import PolydomoError, SettingError
+from polydomo.journal.quantities import took
 
 if TYPE_CHECKING:
     from polydomo.client.aio import AsyncClient
@@ -86,7 +87,10 @@ def replay(
     figures = result.figures()
     show(
         [Column("replay"), Column("", right=True)],
-        [[name.replace("_", " "), str(value)] for name, value in figures.items()],
+        [
+            [name.removesuffix("_us").replace("_", " "), took(value) if name.endswith("_us") else str(value)]
+            for name, value in figures.items()
+        ],
     )
     if without:
         typer.echo(f"polydomo: skipped {without} requests whose payload was not recorded, or only in part", err=True)
@@ -124,7 +128,7 @@ class Outcome:
     recorded_seconds: float = 0.0
     errors: dict[str, int] = field(default_factory=dict)
 
-    def figures(self) -> dict[str, object]:
+    def figures(self) -> dict[str, int]:
         return {
             "asked": self.asked,
             "answered": self.answered,
