@@ -15,6 +15,7 @@ from sim.breaking import both, mutant, swap
 
 CREDIT = (*both("mdx,mdx,mdx"), "services=1", "extended=1", "credit=2", "prefetch=3", "pace=0.2", "burst=6", "slow=0.2")
 CANCELLING = (*CREDIT, "cancelling=0.5")
+WINDOWED = ("services=1", "extended=1", "slots=1", "prefetch=3", "pace=0.2", "burst=6", "slow=0.5")
 TOLD = ("services=1", "extended=1", "slots=2", "pace=0.2", "burst=6", "slow=0.5", "cancelling=0.5")
 
 
@@ -195,3 +196,30 @@ def given_back_lost(stack: ExitStack) -> None:
         return mutated
 
     swap(stack, credit, "given_back", make)
+
+
+@mutant("a heartbeat of a DCP worker with a window asks for one more", *both("dcp"), *WINDOWED)
+def window_grows(stack: ExitStack) -> None:
+    def make(ping: Any) -> Any:
+        def mutated(session: DcpSession) -> None:
+            ping(session)
+            if session.windowed and session.worker is not None and session.worker.held:
+                session.broker.add_credit(session.worker, 1)
+
+        return mutated
+
+    swap(stack, DcpSession, "_ping", make)
+
+
+@mutant("a request that an eMQP worker released counts as returned", *both("emqp"), *WINDOWED, "attempts=1")
+def release_is_a_return(stack: ExitStack) -> None:
+    def make(credit_message: Any) -> Any:
+        def mutated(session: EmqpSession, command: bytes, message: "list[bytes]") -> None:
+            if command == b"RELEASED" and session.worker is not None:
+                session.broker.give_back(session.worker, message[4], "released")
+            else:
+                credit_message(session, command, message)
+
+        return mutated
+
+    swap(stack, EmqpSession, "_credit_message", make)
