@@ -100,7 +100,11 @@ def _value(key: str, values: "list[object]") -> object:
     if isinstance(value, bool):
         return any(values)
     if isinstance(value, (int, float)):
-        numbers = [number for number in values if isinstance(number, (int, float))]
+        # Counts stay whole: compiled, a list of both kinds of numbers would be one of floats.
+        counts = [number for number in values if isinstance(number, int)]
+        if len(counts) == len(values):
+            return max(counts) if key in MAX_OF else sum(counts)
+        numbers = [float(number) for number in values if isinstance(number, (int, float))]
         return max(numbers) if key in MAX_OF else round(sum(numbers), 6)
     if isinstance(value, dict):
         rows = [row for row in values if isinstance(row, dict)]
