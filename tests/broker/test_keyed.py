@@ -2,6 +2,7 @@
 
 import pytest
 
+from polydomo.broker import figures
 from polydomo.broker.keyed_requests import KeyedRequests
 from polydomo.limits import KEYED_LINGER, SHARED_PARTS
 from polydomo.protocols.request import (
@@ -29,6 +30,7 @@ def test_a_request_with_the_key_of_an_open_one_joins_it() -> None:
     for peer in peers:
         peer.ask_with_key(b"k", b"x")
     assert len(worker.jobs) == 1
+    assert figures.connections(world.broker) == 4  # of peers, without the broker's own sessions
     worker.answer(b"same")
     assert [peer.finals for peer in peers] == [[[b"same"]]] * 3
     assert world.notes.how == [OK] * 4  # the run, and the three requests

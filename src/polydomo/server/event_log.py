@@ -29,14 +29,19 @@ class EventLog(Recorder):
             level = logging.DEBUG if session.is_sibling else logging.INFO
             say(LOG, level, "bridge opened", **_bridge(worker, session))
         else:
-            say(LOG, logging.INFO, f"{_kind(worker)} registered", **_worker(worker))
+            level = (
+                logging.DEBUG if session.runs_shared else logging.INFO
+            )  # the broker's own, for keyed and memoised requests
+            say(LOG, level, f"{_kind(worker)} registered", **_worker(worker))
 
     def left(
         self, worker: Worker, departure: Departure, why: str, held: "list[Request]", silence: float, allowed: float
     ) -> None:
         state = departure.state
-        level = logging.INFO if departure is Departure.LEFT else logging.WARNING
         session = worker.session
+        level = logging.INFO if departure is Departure.LEFT else logging.WARNING
+        if session.runs_shared:
+            level = logging.DEBUG
         if session.is_sibling:
             say(LOG, logging.DEBUG, f"process {state}", why=why, held=len(held), **_bridge(worker, session))
         elif session.is_bridge:
