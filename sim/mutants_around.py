@@ -353,7 +353,7 @@ def no_first_beat(stack: ExitStack) -> None:
 
 
 @mutant(
-    "a lost DCP worker is not told to reconnect",
+    "a lost DCP worker is not asked to reconnect",
     *both("dcp,dcp"),
     "worker_freeze=0.6",
     "beat=0.5",

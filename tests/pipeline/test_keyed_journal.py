@@ -64,6 +64,7 @@ def test_spark_makes_the_same_tables(spark: "SparkSession", tmp_path: Path, leve
     found, expected = content(there), content(here)
     for name in TABLES:
         assert found[name] == expected[name], name
-    requests = [row for row in table_rows(there, "requests") if row["service"] == "slow" and row["key"]]
-    assert Counter(row["key"] for row in requests) == {f"order-{n}": 3 for n in range(KEYS)}
-    print(Counter(row["keyed"] for row in requests))
+    keyed = [row for row in table_rows(there, "requests") if row["key"]]
+    assert keyed and {row["keyed"] for row in keyed} <= {"first", "joined"}
+    if level == schema.MESSAGES:  # at level requests, the journal has no row for the first one
+        assert Counter(row["key"] for row in keyed) == {f"order-{n}": 3 for n in range(KEYS)}
