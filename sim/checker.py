@@ -108,6 +108,7 @@ def _journal(world: "World", found: list[Breach]) -> None:
     memo: set[str] = set()  # connections that speak memo01
     answered: dict[tuple[str, str], float] = {}  # tag and client connection -> time of the reply
     clients: dict[tuple[str, object], str] = {}
+    asked: dict[str, int] = {}  # tag -> how often its client has sent it, on any connection
     running: dict[tuple[str, str, str], list[tuple[str, object]]] = {}  # run, client and tag -> its requests
     most = world.options.attempts
     within = 0.0 if world.options.clock_jump else MEMO_ANSWER_TIME  # seconds of the broker's clock, which a jump moves
@@ -138,14 +139,16 @@ def _journal(world: "World", found: list[Breach]) -> None:
             clients[key] = client
             # Another broker may repeat a request that still runs here: by that broker's clock, the first one has timed out.
             if tag and not tag.startswith("garbage") and not client.startswith("b"):
-                for other in running.setdefault((run, client, tag), []):
-                    if not lives[other].outcome:
-                        found.append(
-                            Breach(
-                                "twice", f"{tag} runs twice at the same time, as requests {other[1]} and {row[4]}", tag
-                            )
-                        )
-                running[run, client, tag].append(key)
+                if ":" in client:
+                    asked[tag] = asked.get(tag, 0) + 1
+                mine = running.setdefault((run, client, tag), [])
+                still = [other[1] for other in mine if not lives[other].outcome]
+                # A client of the broker itself (the job store, the relay to process 0) has one for each time that the client has asked.
+                if still and (":" in client or len(still) >= asked.get(tag, 0)):
+                    found.append(
+                        Breach("twice", f"{tag} runs twice at the same time, as requests {still[0]} and {row[4]}", tag)
+                    )
+                mine.append(key)
                 # memo01: a request that is repeated shortly after its reply gets the same reply. MDX: an id can be used again.
                 if float(str(row[0])) - answered.get((tag, client), -LONG) < within and client in memo:
                     found.append(Breach("twice", f"{tag} was accepted again after it had been answered", tag))
