@@ -10,7 +10,6 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from polydomo.broker import timekeeping
 from polydomo.broker.broker import Broker
 from polydomo.broker.entropy import Entropy
 from polydomo.broker.jobs.ops import Op
@@ -35,6 +34,7 @@ from sim.options import Options
 from sim.record import SimRecorder
 from sim.security import Guard
 from sim.server_connection import MAX_MESSAGE, ServerConnection
+from sim.suspended import excuse_suspension
 from sim.watch import Watcher
 
 if TYPE_CHECKING:
@@ -359,9 +359,9 @@ class BrokerNode(Listener):
         when = broker.next_deadline()
         if when is None or when > broker.now:
             return False
-        own = timekeeping.own_deadline(broker)
-        if own is not None:
-            self.watcher.overslept(broker.now - own)
+        late = excuse_suspension(broker)
+        if late:
+            self.watcher.overslept(late)
         registered = list(broker.catalog.active_entries())
         self._guard("timers", broker.run_timers)
         self.watcher.services_lost(registered)

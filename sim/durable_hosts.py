@@ -20,6 +20,7 @@ from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body, frame, split
 from polydomo.wire.link import Handler, Hub
 from sim.durable_store import Breach, DiskStore
+from sim.suspended import excuse_suspension
 
 if TYPE_CHECKING:
     from sim.durable import World
@@ -193,8 +194,12 @@ class Host:
 
     def timer(self) -> None:
         self.timer_at = 0.0
-        self.turn(self.broker.run_timers)
+        self.turn(self._run_timers)
         self.broker.check_invariants()
+
+    def _run_timers(self) -> None:
+        excuse_suspension(self.broker)
+        self.broker.run_timers()
 
 
 def zone(name: str) -> tzinfo:

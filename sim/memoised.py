@@ -40,6 +40,7 @@ from polydomo.protocols.tuning import Tuning
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body, join, split
 from polydomo.wire.link import Handler, Hub
+from sim.suspended import excuse_suspension
 
 SERVICES = (b"memo.a", b"memo.b", b"plain", b"keyed")
 BODIES = 4
@@ -323,6 +324,7 @@ class World:
         else:
             actions = (self.ask, self.work, self.wait, self.leave, self.forget, self.cancel)
             rng.choices(actions, (40, 35, 15, 6, 4, 3))[0]()
+        excuse_suspension(self.broker)
         self.broker.run_timers()
         self.broker.end_turn()
         try:

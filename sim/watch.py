@@ -299,10 +299,9 @@ class Watcher:
                 self.breach("beat", f"worker {worker.number} has heard nothing for {now - dialog.last_said:.2f} s")
 
     def overslept(self, late: float) -> None:
-        """The broker's timers are late. Input of that time is not read yet, so it does not count as silence."""
-        if late > limits.OVERSLEPT:
-            for dialog in self.dialogs.values():
-                dialog.last_heard = min(self.node.clock, dialog.last_heard + late)
+        """The broker was suspended. Input of that time is not read yet, so it does not count as silence."""
+        for dialog in self.dialogs.values():
+            dialog.last_heard = min(self.node.clock, dialog.last_heard + late)
 
     def services_lost(self, registered: "list[str]") -> None:
         """Timers of the catalog have run: no service may be declared lost while its input waits to be read."""

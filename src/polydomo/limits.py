@@ -238,7 +238,9 @@ QUEUE_EXPIRY: Final = 60.0  # How long a request waits for a service without wor
 BUSY_TIMEOUT: Final = 900.0  # Allowed silence of a worker that holds a request and sends no heartbeats while busy.
 GRACE: Final = 10.0  # On SIGTERM, time for requests in flight to finish.
 TIMER_TICK: Final = 10  # Milliseconds. Timers have buckets: never early, late by at most this plus 1 % of the wait.
-OVERSLEPT: Final = 0.5  # If timers run this late, the process or machine was suspended; a busy loop is 10 ms late.
+OVERSLEPT: Final = (
+    0.5  # A timer this late means that the process or machine was suspended; in a busy loop it is 10 ms late.
+)
 ZOMBIE_TIME: Final = 5.0  # How long a connection stays open, but is ignored, after a DISCONNECT.
 
 # --- logs -------------------------------------------------------------------------------------------------------------
@@ -355,9 +357,7 @@ SCHEMA_WAIT: Final = 0.1  # Seconds between these attempts.
 DEADLINE_TOLERANCE: Final = 0.01  # A timeout reported this much before the deadline of a call is that deadline.
 CALL_TIME: Final = 30.0  # Default timeout of a call.
 CONNECT_TIME: Final = 5.0  # How long a call waits for a connection: longer than a restart of the broker.
-SUSPENSION_LOOK: Final = (
-    0.1  # Seconds between checks for a suspension of the process, while something waits for a broker.
-)
+SUSPENSION_LOOK: Final = 0.1  # While a client waits for a broker: interval of the timer that shows suspensions.
 CONNECT_TIME_LOCAL: Final = 1.0  # The same for a command to a broker on the same machine.
 DISCOVERY_PATIENCE: Final = 1.0  # After this silence, a discovered broker gives way to the next one, if there is one.
 POOL_CONNECTIONS: Final = 16  # Connections of one client over a protocol without request ids; further calls are queued.
@@ -377,7 +377,6 @@ CLOSE_PROGRESS: Final = (
 )  # A peer that has read this much in that time has not stopped: half a megabit per second.
 CLOSE_MOST: Final = 10.0  # How long a closing connection may take in total to send its remaining output.
 SWEEP_INTERVAL: Final = 1.0  # The server looks for overdue connections this often.
-SWEEP_LATE: Final = 0.1  # A delay longer than this extends the deadlines of connections: the process did not run.
 LISTED: Final = 5  # Services that a worker names in a log line; the others are counted.
 REJECTED: Final = 2  # Registrations in a row that end at once: the broker rejects them, and the worker logs that once.
 SETTLED: Final = 5.0  # After a connection that lasted this long, the backoff starts again at the first delay.

@@ -358,10 +358,11 @@ def test_timers_work_if_the_owner_is_late(world: World) -> None:
     worker, client = world.worker(), world.client()
     client.ask(b"x", service=b"other", deadline=1.0)
     world.broker.now += 500.0
+    world.broker.was_suspended(500.0)
     world.broker.run_timers()
     world.check()
     assert client.failures == ["timeout"]
-    assert worker.said == [], "what it said while we did not look has not been read yet: that time is not its silence"
+    assert worker.said == [], "messages that it sent meanwhile are not read yet: that time is not its silence"
     world.broker.run_timers()
     world.check()
     world.wait(7.6)
@@ -376,6 +377,7 @@ def test_time_while_the_broker_was_stopped_does_not_count_as_silence(world: Worl
     worker.say_beat()  # it beats while it works: from now on its silence counts
     world.wait(1.0)
     world.broker.now += 60.0  # SIGSTOP, or a suspended machine
+    world.broker.was_suspended(60.0)
     world.broker.run_timers()
     world.check()
     assert lost(world) == []
@@ -407,6 +409,7 @@ def test_nor_for_the_silence_of_what_is_in_the_catalog(world: World) -> None:
     broker = world.broker
     assert broker.directory.register(world.client(), "camera", "192.0.2.1", {"name": "camera"}, 1.0) == ""
     broker.now += 60.0
+    broker.was_suspended(60.0)
     broker.run_timers()
     assert broker.directory.lookup("camera"), "its beats wait to be read"
     assert broker.directory.heartbeat("camera", "192.0.2.1")

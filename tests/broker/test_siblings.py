@@ -234,6 +234,7 @@ def test_a_process_that_was_suspended_waits_again_for_answers(net: Net) -> None:
     client = a.peer()
     client.ask(b"polydomo.workers")
     net._at(net.now + SIBLING_ANSWER + 10.0)
+    a.broker.was_suspended(SIBLING_ANSWER + 10.0)
     a.broker.run_timers()
     assert not client.answers, "the answer is not read yet"
     net.settle()

@@ -35,7 +35,6 @@ class Clock:
     def __init__(self) -> None:
         self.now = 100.0
         self.overdue = OverdueConnections(HANDSHAKE)
-        self.overdue.sweep(self.now)
 
     def run(self, seconds: float) -> None:
         """The process runs: it sweeps at every interval."""
@@ -47,6 +46,7 @@ class Clock:
     def suspend(self, seconds: float) -> None:
         """The process does not run."""
         self.now += seconds
+        self.overdue.postpone(seconds)
         self.overdue.sweep(self.now)
 
     def shake(self, peer: Peer) -> Peer:

@@ -39,16 +39,55 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch, stack: ExitStack) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    set_limit(stack, "OVERSLEPT", 1e9, limits)  # whoever was stopped for long has a guard of its own
     monkeypatch.setattr("polydomo.server.server.time", made)
     return made
 
 
+@pytest.mark.parametrize("first", ["timers", "sweep"])
+def test_time_in_which_the_broker_was_suspended_does_not_count(
+    run: Callable[[Any], None], clock: Clock, first: str
+) -> None:
+    """Neither a silent worker nor a connection in its handshake is closed, whichever part of the server runs first afterwards."""
+
+    async def play() -> None:
+        server = BrokerServer(settings())
+        await server.start()
+        address = ("127.0.0.1", int(server.urls[0].rpartition(":")[2]))
+        worker, silent = Raw(address), Raw(address)
+        try:
+            await asyncio.to_thread(worker.shake)
+            worker.send(*READY)
+            await until(lambda: len(server.broker.workers) == 1 and len(server.connections) == 2)
+            await until(lambda: not server.awake)
+            (known,) = server.broker.workers
+            for seconds in (60.0, 3600.0):
+                clock.ahead += seconds
+                assert server._sweeper is not None
+                server._sweeper.cancel()
+                if first == "timers":
+                    server._advance()
+                    server._sweep()
+                else:
+                    server._sweep()
+                    server._advance()
+                await until(lambda: not server.awake)
+                assert known.alive and len(server.connections) == 2
+        finally:
+            await server.stop()
+            worker.close()
+            silent.close()
+
+    run(play())
+
+
 @replaces_core
-def test_pending_input_is_read_before_silence_is_judged(run: Callable[[Any], None], clock: Clock) -> None:
+def test_pending_input_is_read_before_silence_is_judged(
+    run: Callable[[Any], None], clock: Clock, stack: ExitStack
+) -> None:
     """A worker's beat over TCP and a service's over UDP wait at the sockets when the timer comes, and the time of both is up."""
+    set_limit(stack, "OVERSLEPT", 1e9, limits)  # this time counts as silence
 
     async def play() -> None:
         server = BrokerServer(settings())

@@ -8,6 +8,7 @@ offer, and a broker that lost a service does not accept it back from a broker th
 from typing import TYPE_CHECKING
 
 from polydomo.broker import builtin_services, deadlines, dispatch, outcomes, queues, replies, service_table, workers
+from polydomo.broker.access import BRIDGE
 from polydomo.broker.job_services import ONLY_FIRST
 from polydomo.limits import MAX_CARRIERS, MAX_HOPS, MAX_RELAYED, MAX_SERVICE_NAME, RELAY_JUMP, WORK_OFFER, WORK_REQUEST
 from polydomo.protocols.model import Path, Service, Worker
@@ -42,6 +43,8 @@ class Bridging:
 
     def open(self, session: Session, peer: bytes, window: int) -> Worker | None:
         broker = self._broker
+        if not broker.access.may(session, BRIDGE, ""):
+            return None
         if peer == self.identity():
             broker.refusal = "the bridge connects the broker to itself"
             return None

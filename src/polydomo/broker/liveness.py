@@ -70,8 +70,7 @@ def check_worker(broker: "Broker", worker: Worker) -> None:
 
 
 def excuse_silence(broker: "Broker", late: float) -> None:
-    """The timers run ``late``, for example after a suspension. Messages that arrived in the meantime are not read yet, so this time does
-    not count as silence."""
+    """The process was suspended for ``late`` seconds, which do not count as silence."""
     for worker in broker.workers:
         worker.last_heard = min(broker.now, worker.last_heard + late)
         if worker.orphaned_until:

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from polydomo import limits
 from polydomo.broker import catalog_changes, deadlines, liveness
 from polydomo.broker.siblings import Expiry, Siblings
 from polydomo.protocols.model import Service, Worker
@@ -57,7 +56,7 @@ def has_more_work(broker: "Broker") -> bool:
 
 
 def own_deadline(broker: "Broker") -> float | None:
-    """When the first timer on the broker's own clock is due. The timers of jobs follow the wall clock, which can be set."""
+    """When the first timer on the broker's own clock is due. Timers of jobs are left out: they follow the wall clock, which can be set."""
     own = broker.timers.next()
     resume = broker.access.resume_at
     if resume and (own is None or resume < own):
@@ -78,12 +77,15 @@ def next_deadline(broker: "Broker") -> float | None:
     return own
 
 
+def was_suspended(broker: "Broker", seconds: float) -> None:
+    """Messages that arrived while the process was suspended are not read yet. So that time does not count as silence of peers, and
+    questions to the other processes of the broker wait again."""
+    liveness.excuse_silence(broker, seconds)
+    broker.siblings.extend_deadlines()
+
+
 def run_timers(broker: "Broker") -> None:
     """Runs all timers that are due at ``now``."""
-    due = own_deadline(broker)  # a job that is overdue by the wall clock does not mean that the broker was stopped
-    if due is not None and broker.now - due > limits.OVERSLEPT:
-        liveness.excuse_silence(broker, broker.now - due)
-        broker.siblings.extend_deadlines()
     fault: Exception | None = None
     for key, item in broker.timers.due(broker.now):
         try:

@@ -1,13 +1,13 @@
 """Deadlines of connections: for a handshake, and for the last bytes of a connection that is closing.
 
-Time during which this process did not run (it was suspended, or the machine stood still) does not count: peers could not be served, and
-what they sent is still unread. A closing connection is aborted when its peer has stopped reading, or after ``closing_time`` seconds.
+Time in which this process was suspended does not count: what peers sent meanwhile is still unread (``postpone``). A closing connection is
+aborted when its peer has stopped reading, or after ``closing_time`` seconds.
 """
 
 import logging
 from typing import TYPE_CHECKING
 
-from polydomo.limits import CLOSE_MOST, CLOSE_PROGRESS, CLOSE_TIME, SWEEP_INTERVAL, SWEEP_LATE
+from polydomo.limits import CLOSE_MOST, CLOSE_PROGRESS, CLOSE_TIME
 from polydomo.server import logs
 from polydomo.server.logs import say
 
@@ -48,7 +48,6 @@ class OverdueConnections:
         )
         self._handshakes: dict[Connection, float] = {}  # with the deadline, oldest first
         self._closing: dict[Connection, ClosingConnection] = {}
-        self._swept = 0.0  # when
 
     def began_handshake(self, connection: "Connection", now: float) -> None:
         self._handshakes[connection] = now + self._handshake_time
@@ -69,10 +68,6 @@ class OverdueConnections:
         self._closing.pop(connection, None)
 
     def sweep(self, now: float) -> None:
-        late = now - self._swept - SWEEP_INTERVAL
-        if self._swept and late > SWEEP_LATE:
-            self._postpone(late + SWEEP_LATE)  # not judged in this sweep: pending input is read first
-        self._swept = now
         for connection in self._overdue_handshakes(now):
             say(LOG, logging.WARNING, "handshake timed out", peer=connection.peer)
             connection.transport.abort()
@@ -81,7 +76,8 @@ class OverdueConnections:
                 del self._closing[connection]
                 connection.transport.abort()
 
-    def _postpone(self, seconds: float) -> None:
+    def postpone(self, seconds: float) -> None:
+        """The process was suspended for this time."""
         for connection in self._handshakes:
             self._handshakes[connection] += seconds
         for closing in self._closing.values():

@@ -130,6 +130,7 @@ class BrokerServer:
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
         self._sweeper: asyncio.TimerHandle | None = None
+        self._seen_running = 0.0  # when ``_look_for_suspension`` was last called
         self._idle_connections = IdleConnections()
         self._idle = asyncio.Event()  # no request is open
         self._empty = asyncio.Event()  # no connection is left
@@ -183,6 +184,7 @@ class BrokerServer:
             if isinstance(error, (OSError, MemoryError)):
                 raise SettingError(f"the broker cannot start: {remedy(error)}") from None
             raise
+        self._seen_running = time.monotonic()
         self._sweep()
 
     def _memoise(self) -> None:
@@ -389,19 +391,30 @@ class BrokerServer:
         self._timer = None
         self.wake()
         try:
+            self._look_for_suspension()
             self.broker.run_timers()
         except Exception:
             trouble(LOG, "internal error", during="timers")
 
+    def _look_for_suspension(self) -> None:
+        """Called every ``SWEEP_INTERVAL`` seconds, and before timers run. If the last call is longer ago, the process was suspended, or the
+        machine was. That time does not count for any deadline of a peer: what it sent is not read yet."""
+        now = self.broker.now
+        passed, self._seen_running = now - self._seen_running, now
+        if passed > limits.SWEEP_INTERVAL + limits.OVERSLEPT:
+            self.overdue.postpone(passed)
+            self.broker.was_suspended(passed)
+
     def _sweep(self) -> None:
         """Called every ``SWEEP_INTERVAL`` seconds: closes overdue connections, evicts idle connections, and updates logs and metrics."""
-        now = time.monotonic()
+        self.wake()
+        now = self.broker.now
+        self._look_for_suspension()
         self.overdue.sweep(now)
         if len(self.connections) >= self.max_connections * limits.IDLE_NEAR:
             self._idle_connections.sweep(self.connections, now)
         logs.sweep()
         self._check_files()
-        self.wake()
         if self.access is not None:
             self.access.tick(now)
             if self.access.changed():
