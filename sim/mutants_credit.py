@@ -211,7 +211,7 @@ def window_grows(stack: ExitStack) -> None:
     swap(stack, DcpSession, "_ping", make)
 
 
-@mutant("a request that an eMQP worker released counts as returned", *both("emqp"), *WINDOWED, "attempts=1")
+@mutant("a request that an eMQP worker released counts as returned", *both("emqp,emqp,emqp"), *WINDOWED, "attempts=1")
 def release_is_a_return(stack: ExitStack) -> None:
     def make(credit_message: Any) -> Any:
         def mutated(session: EmqpSession, command: bytes, message: "list[bytes]") -> None:
