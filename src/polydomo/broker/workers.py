@@ -199,7 +199,9 @@ def _requeue(broker: "Broker", request: Request, worker: Worker, why: str, moved
         text = f"the worker was lost after {history.partials} partial replies ({why})"
         outcomes.fail(broker, request, INTERRUPTED, text)
     elif tried >= allowed:
-        outcomes.fail(broker, request, GAVE_UP, f"{tried} workers were lost while they held it; the last one: {why}")
+        outcomes.fail(
+            broker, request, GAVE_UP, f"{tried - history.releases} attempts ended without a reply; the last one: {why}"
+        )
     elif broker.draining and not moved:
         outcomes.fail(broker, request, SHUTDOWN, SHUTTING_DOWN)
     else:
