@@ -153,7 +153,7 @@ def test_a_lost_workers_request_is_requeued_until_its_attempts_are_used_up(world
         worker.close()
     assert client.failures == ["gave-up"]
     assert world.notes.requeues == [request.number] * (limits.ATTEMPTS - 1)
-    assert "3 workers" in world.notes.reasons[request.number]
+    assert "3 attempts" in world.notes.reasons[request.number]
 
 
 def test_a_request_may_bring_its_own_number_of_attempts(world: World) -> None:
