@@ -16,10 +16,10 @@ from tests.broker.rig import Peer, World
 class Prefetcher(Peer):
     """A worker that names a window. It remembers what it was asked to release."""
 
-    def __init__(self, world: World, window: int, runs: int) -> None:
+    def __init__(self, world: World, window: int, runs: int, *services: bytes) -> None:
         super().__init__(world)
         self.revoked: list[Request] = []
-        self.register(b"echo")
+        self.register(*(services or (b"echo",)))
         self.window(window, runs)
 
     def window(self, window: int, runs: int) -> None:
@@ -131,6 +131,19 @@ def test_a_request_that_was_started_meanwhile_stays_and_the_next_one_moves(world
     other.answer()
     slow.answer()
     assert world.notes.how == ["ok"] * 3
+
+
+def test_a_request_that_stays_does_not_hold_up_those_of_other_services(world: World) -> None:
+    slow = Prefetcher(world, 4, 1, b"echo", b"other")
+    client = ask(world, b"1", b"2")
+    client.ask(b"3", b"other")
+    world.worker()
+    other = world.worker(b"other")
+    slow.answer()
+    slow.keep(slow.revoked[0])
+    assert [request.ref for request in slow.revoked] == [b"2", b"3"]
+    slow.release(slow.revoked[1])
+    assert other.bodies() == [b"3"]
 
 
 def test_a_release_that_crosses_the_final_reply_is_stale(world: World) -> None:

@@ -70,8 +70,9 @@ def kept(broker: "Broker", worker: Worker, token: bytes) -> None:
     request = worker.held.get(token)
     if request is not None and request.history.revoked == ASKED:
         request.own_history().revoked = KEPT
-        if request.service.backlogged:
-            dispatch.rebalance(broker, request.service)
+        for service in worker.services:  # the revocation reserved a free worker of each of them
+            if service.backlogged:
+                dispatch.rebalance(broker, service)
 
 
 def given_back(broker: "Broker", worker: Worker, token: bytes, why: str) -> bool:
