@@ -89,6 +89,10 @@ def with_jobs(rows: list[Row], dice: random.Random) -> list[Row]:
                 if dice.random() < 0.1:
                     row |= {"job": "01JOB", "client_protocol": dice.choice(["job", row["client_protocol"]])}
                 row["worker_principal"] = dice.choice(["", "carl"])
+    principals: dict[tuple[int, int], str] = {}
+    for row in made:
+        if row.get("event") in (schema.REGISTERED, schema.LEFT, schema.LOST):  # a worker has one principal
+            row["principal"] = principals.setdefault((row["run"], row["worker"]), row["principal"])
     runs = sorted({row["run"] for row in rows})
     last = {run: max((row for row in made if row["run"] == run), key=lambda row: int(row["seq"])) for run in runs}
     seqs = {run: last[run]["seq"] for run in runs}
