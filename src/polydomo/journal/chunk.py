@@ -25,14 +25,14 @@ class Layout:
     """The fields of one form of event, in the order in which they are packed: a time as a float, anything else as an integer, of 8 bytes
     each. A service is its place in ``Chunk.services``."""
 
-    def __init__(self, integers_and_times: str) -> None:
-        self.fields = integers_and_times.split()
+    def __init__(self, fields: str) -> None:
+        self.fields = fields.split()
         self.struct = Struct("=" + "".join("d" if name in _TIMES else "q" for name in self.fields))
 
 
 _TIMES = ("time", "accepted", "dispatched")  # of the broker's clock
 
-# ``seq`` is that of the first row.
+# ``seq`` is that of the event's first row.
 ACCEPTED = Layout("seq time number client service size queue workers waits")  # waits: a row ``queued`` follows
 DISPATCHED = Layout("seq time number client connection service worker attempt hop size queue")
 ENDED = Layout("seq time number client connection service worker accepted dispatched request_bytes reply_bytes")
