@@ -90,6 +90,23 @@ class OpenLoop:
         return self.latencies
 
 
+def play(loop: OpenLoop) -> "array[float]":
+    """Latencies in seconds. The generator runs on uvloop and collects no garbage: its pauses would count as the broker's."""
+    factory = None
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(loop.run())
+    finally:
+        gc.enable()
+
+
 def measure(command: str, protocol: str, asked: argparse.Namespace) -> "tuple[array[float], float]":
     """Latencies in seconds, and the broker's CPU microseconds per request."""
     port = free_port()
@@ -100,23 +117,7 @@ def measure(command: str, protocol: str, asked: argparse.Namespace) -> "tuple[ar
             wait_for(port, process)
             time.sleep(1.0)
             before = cpu(process.pid)
-            factory = None
-            with contextlib.suppress(ImportError):
-                import uvloop
-
-                factory = uvloop.new_event_loop
-
-            async def play() -> "array[float]":
-                return await OpenLoop(protocol, port, asked.rate, asked.seconds, asked.size).run()
-
-            gc.collect()
-            gc.freeze()
-            gc.disable()  # a pause of the generator would count as the broker's
-            try:
-                with asyncio.Runner(loop_factory=factory) as runner:
-                    found = runner.run(play())
-            finally:
-                gc.enable()
+            found = play(OpenLoop(protocol, port, asked.rate, asked.seconds, asked.size))
             return found, (cpu(process.pid) - before) * 1e6 / len(found)
         finally:
             end(process)

@@ -9,7 +9,6 @@ CPU time is much less than the turn, the operating system ran something else.
 """
 
 import argparse
-import asyncio
 import gc
 import json
 import os
@@ -21,7 +20,7 @@ import time
 from typing import Any
 
 from bench.compare import end, free_port, wait_for
-from bench.open_loop import OpenLoop
+from bench.open_loop import OpenLoop, play
 from polydomo.cli.bench_plot import duration, quantile
 
 SHOWN = 12  # turns
@@ -131,7 +130,7 @@ def main() -> None:
         try:
             wait_for(port, process)
             time.sleep(1.0)
-            found = asyncio.run(_play(asked, port))
+            found = play(OpenLoop(asked.protocol, port, asked.rate, asked.seconds, 64))
             process.send_signal(signal.SIGTERM)
             process.wait(60)
             with open(report) as file:
@@ -147,10 +146,6 @@ def main() -> None:
         print(f"{duration(took):>10}{duration(mine):>10}{duration(max(0.0, others)):>10}  {names}")
     for name, count in sorted(told["counts"].items()):
         print(f"{count:>8,} times: {name}")
-
-
-async def _play(asked: argparse.Namespace, port: int) -> Any:
-    return await OpenLoop(asked.protocol, port, asked.rate, asked.seconds, 64).run()
 
 
 if __name__ == "__main__":
