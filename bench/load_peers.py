@@ -11,7 +11,6 @@ from polydomo.keys import read_pair, read_public
 from polydomo.wire import cbor
 from polydomo.wire.curve import CurveClient
 from polydomo.wire.extensions import PROPERTY
-from polydomo.wire.frames import split
 from polydomo.wire.mechanism import command, parse_command, properties
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ class ZmtpPeer(Peer):
             if flags & 1:
                 continue
             if self.worker:
-                out.append(self.dialog.answer(split(data[start:end])))
+                out.append(self.dialog.answer(data[start:end]))
             else:
                 self.replied(data, end)
             start = end
