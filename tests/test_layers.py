@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "polydomo"
 LAYERS = ["wire", "protocols", "broker", "stores", "server", "client", "worker", "journal", "pipeline", "spark", "cli"]
 
 OPEN = {"errors", "limits", "native"}  # to everybody
-EDGES = {"keys", "tls"}  # to every layer that does I/O
+EDGES = {"keys", "scratch", "tls"}  # to every layer that does I/O
 PURE = {"wire", "protocols", "broker"}
 
 # Layers that may import less than their place in the order would allow.

@@ -4,7 +4,6 @@
 machine needs no system package.
 """
 
-import atexit
 import hashlib
 import importlib.util
 import os
@@ -12,11 +11,11 @@ import re
 import shutil
 import stat
 import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
 from polydomo.errors import PolydomoError
+from polydomo.scratch import scratch_directory
 
 LEAST = 17
 MARK = "polydomo"  # a file that marks a JAVA_HOME created here
@@ -126,6 +125,4 @@ def is_private(directory: Path) -> bool:
 
 @cache
 def _temporary() -> Path:
-    made = tempfile.mkdtemp(prefix="polydomo-java-")  # a new one, with mode 0700
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
-    return Path(made)
+    return scratch_directory("java")

@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline import java
+from polydomo.scratch import scratch_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -213,7 +213,7 @@ def close(spark: "SparkSession") -> None:
 def package() -> Path:
     """This package as a zip for executors: a wheel is not importable there, the same file named .zip is."""
     source = Path(__file__).resolve().parent.parent
-    path = Path(tempfile.mkdtemp(prefix="polydomo-spark-")) / "polydomo.zip"
+    path = scratch_directory("spark") / "polydomo.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
         for root in (source, source.with_name("pyspark_polydomo")):
             for file in sorted(root.rglob("*.py")):

@@ -4,13 +4,13 @@ import importlib
 import importlib.util
 import sys
 import sysconfig
-import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from polydomo.errors import SettingError
+from polydomo.scratch import scratch_directory
 
 
 def load(name: str) -> Callable[..., Any]:
@@ -50,7 +50,7 @@ def _installed() -> list[Path]:
 
 
 def _zipped(package: Path) -> Path:
-    path = Path(tempfile.mkdtemp(prefix="polydomo-spark-")) / f"{package.name}.zip"
+    path = scratch_directory("spark") / f"{package.name}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
         for file in sorted(package.rglob("*")):
             if file.is_file() and "__pycache__" not in file.parts:

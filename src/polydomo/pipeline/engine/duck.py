@@ -1,10 +1,7 @@
 """DuckDB for tasks: one connection with views of the journal; results are written as Parquet."""
 
-import atexit
 import builtins
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -23,6 +20,7 @@ from polydomo.pipeline.engine.plan import Plan
 from polydomo.pipeline.segments import largest, parse
 from polydomo.pipeline.storage import has_scheme, local_path, storage_for
 from polydomo.pipeline.tables.table import Table
+from polydomo.scratch import scratch_directory
 
 # The logarithmic bucket of a duration. The check for null is needed because greatest() ignores nulls.
 BUCKET = f"if({{us}} IS NULL, NULL, CAST(floor(ln(greatest({{us}}, 1)) / ln({histogram.RATIO})) AS INTEGER))"
@@ -49,9 +47,8 @@ def connected(plan: Plan) -> Iterator["Duck"]:
 @lru_cache(maxsize=1)
 def _database(threads: int, memory: str, process: int) -> Any:
     """The database of a process. Spark forks its Python workers, and a database must not be used in another process."""
-    scratch = tempfile.mkdtemp(prefix="polydomo-duckdb-")
-    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-    return duckdb.connect(config={"threads": threads, "memory_limit": memory, "temp_directory": scratch})
+    scratch = scratch_directory("duckdb")
+    return duckdb.connect(config={"threads": threads, "memory_limit": memory, "temp_directory": str(scratch)})
 
 
 class Duck:
