@@ -35,6 +35,9 @@ def test_a_request_with_the_key_of_an_open_one_joins_it() -> None:
     assert [peer.finals for peer in peers] == [[[b"same"]]] * 3
     assert world.notes.how == [OK] * 4  # the run, and the three requests
     assert (keyed(world).started, keyed(world).joined) == (1, 2) and not keyed(world).runs.open
+    row = figures.traffic(world.broker, world.broker.services[b"echo"])
+    assert (row["requests"], row["answered"], row["failed"]) == (3, 3, 0)  # without the run
+    assert figures.totals(world.broker)["answered"] == 3
 
 
 def test_the_key_is_free_again_once_the_run_has_ended() -> None:

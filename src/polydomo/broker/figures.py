@@ -11,6 +11,7 @@ from polydomo.broker.job_services import ONLY_FIRST
 from polydomo.limits import MAX_LISTED, MONITOR_SHOWN
 from polydomo.protocols.json_form import iso_time, microseconds
 from polydomo.protocols.model import BUSY, LATE, READY, REGISTERING, Service
+from polydomo.protocols.shared_run import KEYED, MEMOISED
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 Row = dict[str, object]
 
 CROSSED = "process"  # the protocol of requests that came from another process of the broker
+
+# Protocols of requests that stand for requests of clients, which are counted themselves: here, or by the process whose client asked.
+STANDING_IN = (CROSSED, KEYED, MEMOISED)
 
 PARTS = (("p50_us", 0.5), ("p99_us", 0.99), ("max_us", 1.0))
 
@@ -92,8 +96,8 @@ def totals(broker: "Broker") -> Row:
     answered = 0
     failed: dict[str, int] = {}
     for (_, protocol), tally in monitor.tallies.items():
-        if protocol == CROSSED:
-            continue  # counted by the process whose client asked
+        if protocol in STANDING_IN:
+            continue
         answered += tally.answered + len(tally.fresh)
         for outcome, count in tally.failed.items():
             failed[outcome] = failed.get(outcome, 0) + count
@@ -115,7 +119,7 @@ def _recent(broker: "Broker") -> "dict[bytes, dict[str, Tally]]":
     """The tallies with requests that ended in the last second, by service and client protocol."""
     found: dict[bytes, dict[str, Tally]] = {}
     for (name, protocol), tally in broker.monitor.tallies.items():
-        if protocol != CROSSED and (tally.last or tally.last_failures):
+        if protocol not in STANDING_IN and (tally.last or tally.last_failures):
             found.setdefault(name, {})[protocol] = tally
     return found
 
@@ -124,9 +128,12 @@ def traffic(broker: "Broker", service: Service) -> Row:
     """The queue and the outcomes of a service."""
     parked = broker.control.paused.get(service.name, {}) if service.paused else {}
     first = queues.oldest(service) if service.queue_length else next(iter(parked), None)
-    crossed = broker.monitor.tallies.get((service.name, CROSSED))  # counted by the process whose client asked
-    answered = crossed.answered + len(crossed.fresh) if crossed is not None else 0
-    failed = sum(crossed.failed.values()) if crossed is not None else 0
+    answered = failed = 0  # of requests that stand for those of clients
+    for protocol in STANDING_IN:
+        tally = broker.monitor.tallies.get((service.name, protocol))
+        if tally is not None:
+            answered += tally.answered + len(tally.fresh)
+            failed += sum(tally.failed.values())
     return {
         "queued": service.queue_length + len(parked),
         "oldest_wait_us": microseconds(broker.now - first.accepted) if first is not None else None,

@@ -19,7 +19,7 @@ from polydomo.broker.shared_runs import RunOwner, SharedRuns
 from polydomo.limits import KEYED_LINGER, SHARED_PARTS
 from polydomo.protocols.request import KEY_REUSED, REFUSED, Request
 from polydomo.protocols.session import Session
-from polydomo.protocols.shared_run import SharedRun
+from polydomo.protocols.shared_run import KEYED, SharedRun
 from polydomo.wire.frames import MORE, Body, bounds, join, more
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class KeyedRequests(RunOwner):
 
     def __init__(self, broker: "Broker") -> None:
         self.core = broker
-        self.runs = SharedRuns(broker, self, "keyed", True)
+        self.runs = SharedRuns(broker, self, KEYED, True)
         self.started = 0  # requests that started a run
         self.joined = 0  # requests that joined one
         self.reused = 0  # requests whose key was in use with another body

@@ -13,7 +13,7 @@ from polydomo.broker.shared_runs import RunOwner, SharedRuns
 from polydomo.limits import MAX_MEMO_NAMES
 from polydomo.protocols.memo_values import MemoValues, StoreFault
 from polydomo.protocols.request import Request
-from polydomo.protocols.shared_run import SharedRun
+from polydomo.protocols.shared_run import MEMOISED, SharedRun
 from polydomo.wire.frames import Body
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Memoiser(RunOwner):
 
     def __init__(self, broker: "Broker", store: MemoValues, patterns: "list[str]", versions: "dict[str, str]") -> None:
         self.core = broker
-        self.runs = SharedRuns(broker, self, "memoised", False)
+        self.runs = SharedRuns(broker, self, MEMOISED, False)
         self.store = store
         self.patterns = patterns
         self.versions = {name.encode(): version for name, version in versions.items()}

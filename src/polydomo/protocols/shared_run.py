@@ -1,8 +1,13 @@
 """One run of a service whose reply goes to several clients' requests."""
 
+from typing import Final
+
 from polydomo.protocols.model import Service
 from polydomo.protocols.request import Request
 from polydomo.wire.frames import Body
+
+KEYED: Final = "keyed"  # the protocols under which runs are listed and counted
+MEMOISED: Final = "memoised"
 
 
 class SharedRun:
