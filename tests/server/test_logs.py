@@ -11,6 +11,14 @@ from polydomo.server import logs
 LOG = logs.get("server")
 
 
+@pytest.fixture(autouse=True)
+def own_sweeps_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker of another test may still run in a thread of this process, and would sweep the lines of a test, whose clock is not its
+    own. A broker sweeps at the current time; the tests name a time."""
+    sweep = logs.sweep
+    monkeypatch.setattr(logs, "sweep", lambda now=None: None if now is None else sweep(now))
+
+
 @pytest.fixture
 def out() -> Iterator[io.StringIO]:
     """Where the logs of a test go; ``setup`` is the test's."""
