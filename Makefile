@@ -16,7 +16,7 @@ FUZZ_MINUTES ?= 5
 export PYTHONDONTWRITEBYTECODE :=
 # What runs with the compiled core in `make test`: the core's own tests, some seeds and mutants of the simulators, and some calls over sockets.
 COMPILED_TESTS ?= tests/wire tests/broker tests/jobs/test_jobs.py tests/server/test_faults.py tests/client/test_client.py tests/worker/test_worker.py tests/journal/test_rows.py tests/journal/test_tee.py \
-	$(addprefix tests/protocols/test_,bridge.py dcp.py detect.py dialogues.py emqp.py extensions.py fast_paths.py mdp1.py mdp2.py mdx.py memo.py registry.py) \
+	$(addprefix tests/protocols/test_,bridge.py dcp.py detect.py dialogues.py emqp.py extensions.py extension_keys.py fast_paths.py mdp1.py mdp2.py mdx.py memo.py registry.py) \
 	$(addprefix tests/sim/test_,seeds.py::test_seeds[1] durable.py::test_some_seeds_hold memoised.py::test_seeds_hold) \
 	tests/sim/test_simulator.py::test_the_compiled_core_tells_the_same_story_as_the_interpreted_one \
 	$(addprefix tests/sim/test_mutants.py::test_the_mutant_is_found,[no-fencing] [final-twice] [token-reused])

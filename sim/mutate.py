@@ -5,13 +5,22 @@ It prints the rows of the table in docs/reliability.md.
 
 import sys
 
-from sim import mutants, mutants_around, mutants_credit, mutants_security
+from sim import mutants, mutants_around, mutants_credit, mutants_greedy, mutants_security
 from sim.breaking import MUTANTS, Mutant
 from sim.run import run_seed
 
 SEEDS = 80  # within which a mutant must be found
 
-__all__ = ["MUTANTS", "SEEDS", "find", "mutants", "mutants_around", "mutants_credit", "mutants_security"]
+__all__ = [
+    "MUTANTS",
+    "SEEDS",
+    "find",
+    "mutants",
+    "mutants_around",
+    "mutants_credit",
+    "mutants_greedy",
+    "mutants_security",
+]
 
 
 def find(mutant: Mutant) -> "tuple[int, str] | None":

@@ -3,76 +3,23 @@
 import pytest
 
 from polydomo.protocols.dcp import DcpSession
-from polydomo.protocols.dcp_ends import DcpClientEnd, DcpWorkerEnd
-from polydomo.protocols.emqp import EmqpSession
-from polydomo.protocols.emqp_ends import EmqpClientEnd, EmqpWorkerEnd
-from polydomo.protocols.ends import ANNOUNCED, Cancelled, ClientEnd, Dismissed, Failure, Job, Reply, Revoked, WorkerEnd
+from polydomo.protocols.ends import ANNOUNCED, Cancelled, ClientEnd, Dismissed, Job, Reply, Revoked, WorkerEnd
 from polydomo.protocols.mdx import MdxSession
-from polydomo.protocols.mdx_ends import MdxClientEnd, MdxWorkerEnd
-from polydomo.protocols.session import Session
 from polydomo.wire.bounds import Bounds
 from polydomo.wire.extensions import NO_EXTENSIONS, Extensions, parse
 from polydomo.wire.frames import join
 from polydomo.wire.link import Handler, Hub
 from polydomo.wire.zmtp import ZmtpLink
+from tests.protocols.extended_peers import BROKER, SESSIONS, WORKERS, client_of, jobs_of, peer_of, worker_of
 from tests.protocols.mdx_dcp_rig import Peer, Rig
 from tests.protocols.mdx_peers import C, W
 
-BROKER = Extensions(
-    credit=100,
-    cancel=True,
-    deadline=True,
-    give_back=True,
-    key=True,
-    cancel_jobs=True,
-    deadline_jobs=True,
-    window=True,
-    max_message=5_000_000,
-)
-SESSIONS: dict[str, type[Session]] = {"mdx": MdxSession, "dcp": DcpSession, "emqp": EmqpSession}
-CLIENTS: dict[str, type[ClientEnd]] = {"mdx": MdxClientEnd, "dcp": DcpClientEnd, "emqp": EmqpClientEnd}
-WORKERS: dict[str, type[WorkerEnd]] = {"mdx": MdxWorkerEnd, "dcp": DcpWorkerEnd, "emqp": EmqpWorkerEnd}
 each = pytest.mark.parametrize("protocol", list(SESSIONS))
 
 
 @pytest.fixture
 def rig() -> Rig:
     return Rig()
-
-
-def peer_of(rig: Rig, kind: type[Session], extensions: Extensions | None = None) -> Peer:
-    peer = rig.peer(kind)
-    peer.link.extensions = extensions if extensions is not None else parse(ANNOUNCED)
-    if isinstance(peer.session, MdxSession):
-        peer.session.extended = peer.link.extensions
-    return peer
-
-
-def client_of(rig: Rig, protocol: str) -> "tuple[ClientEnd, Peer]":
-    end = CLIENTS[protocol]()
-    end.agreed = BROKER
-    return end, peer_of(rig, SESSIONS[protocol])
-
-
-def worker_of(rig: Rig, protocol: str, slots: int = 1, prefetch: int = 0) -> "tuple[WorkerEnd, Peer]":
-    end = WORKERS[protocol]()
-    end.agreed = BROKER
-    peer = peer_of(rig, SESSIONS[protocol])
-    end.open([b"echo"], slots, prefetch)
-    for message in end.out:
-        peer.say(*message)
-    end.out.clear()
-    return end, peer
-
-
-def jobs_of(end: WorkerEnd, peer: Peer) -> list[Job]:
-    """Records everything it gets, and what it asks for."""
-    found: list[Job] = []
-    while True:
-        events = peer.exchange(end)
-        found += [event for event in events if isinstance(event, Job)]
-        if not events and not end.out:
-            return found
 
 
 # --- how they are agreed on
@@ -491,61 +438,3 @@ def test_cancelling_an_unknown_request_is_nothing(rig: Rig) -> None:
     asker.say(C, b"CANCEL", b"unknown")
     asker.say(C, b"CANCEL", b"")
     assert not rig.notes.violations and asker.heard() == []
-
-
-# --- idempotency keys
-
-
-@pytest.mark.parametrize("protocol", ["mdx", "emqp"])
-def test_a_key_joins_requests_of_two_clients(rig: Rig, protocol: str) -> None:
-    worker, peer = worker_of(rig, "mdx", slots=4)
-    clients = [client_of(rig, protocol) for _ in range(2)]
-    for client, asker in clients:
-        client.request(1, b"echo", [b"x"], once=b"k")
-        asker.exchange(client)
-    (job,) = jobs_of(worker, peer)
-    worker.final(job, [b"done"])
-    jobs_of(worker, peer)
-    assert [asker.exchange(client) for client, asker in clients] == [[Reply(1, [b"done"])]] * 2
-
-
-def test_a_key_comes_with_a_deadline(rig: Rig) -> None:
-    client, asker = client_of(rig, "mdx")
-    client.request(1, b"echo", [b"x"], 1.5, once=b"k")
-    assert client.out == [[C, b"KEYED", b"1500", b"k", b"echo", (1).to_bytes(8, "big"), b"x"]]
-    asker.exchange(client)
-    rig.wait(2.0)
-    (failure,) = asker.exchange(client)
-    assert isinstance(failure, Failure) and failure.code == "timeout"
-
-
-def test_a_key_is_not_sent_to_a_broker_that_does_not_know_it() -> None:
-    client = MdxClientEnd()
-    client.request(1, b"echo", [b"x"], once=b"k")
-    assert client.out == [[C, b"\x01", b"echo", (1).to_bytes(8, "big"), b"x"]]
-
-
-@pytest.mark.parametrize(
-    "rest",
-    [
-        [],
-        [b"0"],
-        [b"0", b"k", b"echo", b"1"],
-        [b"x", b"k", b"echo", b"1", b"body"],
-        [b"0", b"", b"echo", b"1", b"body"],
-        [b"0", b"k", b"", b"1", b"body"],
-        [b"0", b"k", b"echo", b"", b"body"],
-        [b"0", b"k" * 256, b"echo", b"1", b"body"],
-        [b"1" * 11, b"k", b"echo", b"1", b"body"],
-    ],
-)
-def test_a_malformed_keyed_request_is_a_violation(rig: Rig, rest: list[bytes]) -> None:
-    peer = peer_of(rig, MdxSession)
-    peer.say(C, b"KEYED", *rest)
-    assert rig.notes.violations and not peer.session.requests
-
-
-def test_a_key_that_was_not_announced_is_a_violation(rig: Rig) -> None:
-    peer = peer_of(rig, MdxSession, NO_EXTENSIONS)
-    peer.say(C, b"KEYED", b"0", b"k", b"echo", b"1", b"body")
-    assert rig.notes.violations and not peer.session.requests

@@ -1,0 +1,76 @@
+"""Mutants of the defence against greedy peers: limits of work and memory."""
+
+from contextlib import ExitStack
+from typing import Any
+
+from polydomo.broker.memory import MemoryAccount
+from polydomo.wire.link import Hub, Link
+from polydomo.wire.turns import Turns
+from sim.breaking import both, mutant, swap
+
+GREED = ["greed=4", *both("mdx,mdx"), "turn_work=400", "turn_share=100", "least_share=20"]
+
+
+@mutant("work is not charged to its connection", *GREED)
+def budget_not_charged(stack: ExitStack) -> None:
+    swap(stack, Link, "use_up", lambda use_up: lambda self: None)
+
+
+@mutant("the limit of work per turn is ignored", *GREED, "slow_turn=0.05", "latency=0.0001", "jitter=0.0001")
+def turn_without_end(stack: ExitStack) -> None:
+    def make(begin: Any) -> Any:
+        def mutated(self: Hub) -> None:
+            begin(self)
+            self.work_left = 1 << 40
+
+        return mutated
+
+    swap(stack, Hub, "begin_turn", make)
+
+
+@mutant("a connection that has used up its share is never read again", *GREED)
+def turn_never_comes(stack: ExitStack) -> None:
+    swap(stack, Turns, "next_turn", lambda next_turn: lambda self: [])
+
+
+@mutant("sources do not take turns: the newest is served first", *GREED)
+def newest_first(stack: ExitStack) -> None:
+    def make(next_turn: Any) -> Any:
+        def mutated(self: Turns) -> Any:
+            if not self.waiting:
+                return []
+            source = next(reversed(self._by_source))
+            link = next(reversed(self._by_source[source]))
+            self.forget(link)
+            link.work_left = self.least
+            return [link]
+
+        return mutated
+
+    swap(stack, Turns, "next_turn", make)
+
+
+@mutant("unfinished input is not counted as memory", *GREED, "max_memory=4194304")
+def input_not_booked(stack: ExitStack) -> None:
+    swap(stack, Link, "book_input", lambda book: lambda self, size: None)
+
+
+@mutant(
+    "memory is measured only at the end of a turn, even if a lot of input arrives in it",
+    *GREED,
+    *("max_memory=4194304", "broker_freeze=0.3"),
+)
+def measured_too_late(stack: ExitStack) -> None:
+    def make(attach: Any) -> Any:
+        def mutated(self: MemoryAccount, hub: Hub) -> None:
+            attach(self, hub)
+            hub.on_input_alarm = None
+
+        return mutated
+
+    swap(stack, MemoryAccount, "attach", make)
+
+
+@mutant("no connection is closed when the broker is short of memory", *GREED, "max_memory=4194304")
+def memory_limit_ignored(stack: ExitStack) -> None:
+    swap(stack, MemoryAccount, "_save", lambda save: lambda self, total, now, receiving: None)
