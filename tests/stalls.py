@@ -2,12 +2,14 @@
 
 Tests wait for conditions, so a machine that stops for seconds only makes them slower. Not every test can be written like that: some
 limits are real time, of the product (a worker is lost after some seconds of silence) or of a peer that is not ours. A failure says nothing
-about the product if the process of the test was not scheduled for ``STALL`` seconds meanwhile, so the test runs again, with a warning.
+about the product if the process of the test was not scheduled for ``STALL`` seconds meanwhile, so the test runs again. The end of the run
+tells how many tests did, and which. With ``STALLED_RUNS=1`` in the environment no test runs again (tests/stress.py).
 
 ``@pytest.mark.real_time`` is for a test whose subject is a short time, such as half a second of silence: shorter pauses (``SHORT_STALL``)
 count for it, and it may run more often.
 """
 
+import os
 import threading
 import time
 
@@ -20,6 +22,10 @@ RUNS = 2
 SHORT_STALL = 0.25
 SHORT_RUNS = 5
 LONGEST = 120.0  # seconds; no test runs again after that, because its time limit covers all runs
+ALLOWED = int(os.environ.get("STALLED_RUNS", SHORT_RUNS))
+REPEATED = (
+    "ran again"  # a property of a test's report, so that pytest-xdist carries it to the process that writes the summary
+)
 
 
 class Watch:
@@ -49,7 +55,8 @@ class Stalls:
         short = item.get_closest_marker("real_time") is not None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began = time.monotonic()
-        for left in reversed(range(SHORT_RUNS if short else RUNS)):
+        stalls: list[float] = []
+        for left in reversed(range(min(ALLOWED, SHORT_RUNS if short else RUNS))):
             self.watch.longest = 0.0
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
             still = self.watch.longest
@@ -61,8 +68,24 @@ class Stalls:
                 or not any(each.failed for each in reports)
             ):
                 break
-            item.warn(pytest.PytestWarning(f"failed while the machine stood still for {still:.1f} s, and runs again"))
+            stalls.append(still)
+        if stalls:
+            reports[0].user_properties.append((REPEATED, ", ".join(f"{still:.1f} s" for still in stalls)))
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        found = {
+            report.nodeid: value
+            for reports in terminalreporter.stats.values()
+            for report in reports
+            for name, value in getattr(report, "user_properties", ())
+            if name == REPEATED
+        }
+        if found:
+            count = "1 test" if len(found) == 1 else f"{len(found)} tests"
+            terminalreporter.section(f"{count} ran again after the machine stood still")
+            for test, times in sorted(found.items()):
+                terminalreporter.line(f"{test}: it stood still for {times}")

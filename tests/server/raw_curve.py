@@ -65,6 +65,8 @@ class RawCurve:
         try:
             while self.socket.recv(65536):
                 pass
+        except TimeoutError:
+            return False
         except OSError:
             pass
         return True

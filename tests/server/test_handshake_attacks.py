@@ -1,5 +1,6 @@
 """Attacks on the handshake: floods, replays, old cookies, half handshakes. Honest peers are served meanwhile."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -25,7 +26,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @pytest.fixture(scope="module")
 def broker(place: Place) -> Iterator[polydomo.testing.Broker]:
-    settings = {"access": str(place.access), "limits.handshake_time": "4s"}
+    settings = {"access": str(place.access), "limits.handshake_time": "60s"}
     with polydomo.testing.broker(settings=settings) as broker:
         worker = polydomo.Worker(broker.url, **place.keys("pool"))
         worker.add("echo", lambda call: call.text.upper())
@@ -90,70 +91,102 @@ def test_an_old_cookie(place: Place, broker: polydomo.testing.Broker) -> None:
         assert peer.closed()
 
 
-def test_half_handshakes_end(place: Place, broker: polydomo.testing.Broker) -> None:
+def test_half_handshakes_end(place: Place) -> None:
     opened = []
-    for data in (b"", GREETING[:11], GREETING):
-        raw = RawCurve(broker.url, place)
-        raw.socket.sendall(data)
-        opened.append(raw)
-    stopped = RawCurve(broker.url, place)
-    stopped.hello()
-    stopped.read_command()
-    for raw in [*opened, stopped]:
-        assert raw.closed()
-        raw.socket.close()
+    with polydomo.testing.broker(settings={"access": str(place.access), "limits.handshake_time": "1s"}) as broker:
+        for data in (b"", GREETING[:11], GREETING):
+            raw = RawCurve(broker.url, place)
+            raw.socket.sendall(data)
+            opened.append(raw)
+        stopped = RawCurve(broker.url, place)
+        with contextlib.suppress(ConnectionError):  # a slow machine may need longer than that second
+            stopped.hello()
+        for raw in [*opened, stopped]:
+            assert raw.closed()
+            raw.socket.close()
 
 
-@pytest.mark.real_time
-@pytest.mark.parametrize("count", [1_500, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.long)])
 def test_a_flood_of_hellos(place: Place, broker: polydomo.testing.Broker, count: int) -> None:
     """The same valid HELLO over and over: each costs the broker a key agreement and the attacker nothing."""
     with RawCurve(broker.url, place) as first:
         first.hello()
         attack = first.sent
-    host, port = broker.url.removeprefix("tcp://").split(":")
     assert broker._server is not None
-    server = broker._server
-    before, memory = server.pacer.delayed, resident()
+    pacer = broker._server.pacer
+    before, memory, rate = pacer.delayed, resident(), pacer.rate
+    with polydomo.Client(broker.url, **place.keys("alice")) as client, Flood(broker.url, attack) as flood:
+        assert client.call("echo", "x", timeout=PATIENCE).text == "X"
+        try:
+            pacer.rate = 0.0  # however slow the flood is on this machine, it is too fast for the broker
+            flood.send(pacer.burst + 10)
+            broker.wait_until(lambda server: server.pacer.delayed >= before + 10, timeout=PATIENCE)
+            assert client.call("echo", "x", timeout=PATIENCE).text == "X"  # who is connected does not wait
+        finally:
+            pacer.rate = rate
+        flood.send(count // 2)
+        with polydomo.Client(broker.url, **place.keys("alice"), connect_timeout=PATIENCE) as late:
+            assert late.call("echo", "late", timeout=PATIENCE).text == "LATE"  # a new peer gets in, too
+        flood.send(count // 2)
+        assert client.call("echo", "x", timeout=PATIENCE).text == "X"
+    broker.wait_until(lambda server: server.pacer.waiting == 0 and len(server.connections) < 10, timeout=PATIENCE)
+    assert resident() - memory < 100 << 20
+
+
+@pytest.mark.long
+def test_a_flood_does_not_slow_down_a_connected_client(place: Place, broker: polydomo.testing.Broker) -> None:
+    with RawCurve(broker.url, place) as first:
+        first.hello()
+        attack = first.sent
     over = threading.Event()
-    slowest = 0.0
-    served = 0
+    waited: list[float] = []
 
     def honest() -> None:
-        nonlocal slowest, served
         with polydomo.Client(broker.url, **place.keys("alice")) as client:
             client.call("echo", "x", timeout=PATIENCE)
             while not over.is_set():
                 began = time.monotonic()
                 assert client.call("echo", "x", timeout=PATIENCE).text == "X"
-                slowest = max(slowest, time.monotonic() - began)
-                served += 1
+                waited.append(time.monotonic() - began)
 
     caller = threading.Thread(target=honest)
     caller.start()
-    opened: list[socket.socket] = []
     try:
-        for number in range(count):
-            opened.append(socket.create_connection((host, int(port)), PATIENCE))
-            opened[-1].sendall(attack)
-            if len(opened) > 400:
-                for raw in opened[:200]:
-                    raw.close()
-                del opened[:200]
-            if number == count // 2:  # a new peer gets in during the flood, too
-                with polydomo.Client(broker.url, **place.keys("alice"), connect_timeout=PATIENCE) as late:
-                    assert late.call("echo", "late", timeout=PATIENCE).text == "LATE"
+        with Flood(broker.url, attack) as flood:
+            flood.send(10_000)
     finally:
         over.set()
         caller.join(PATIENCE)
-        for raw in opened:
+    # A bound that a busy machine keeps, and a broker that does nothing but handshakes would not.
+    assert len(waited) > 10 and max(waited) < 5.0
+
+
+class Flood:
+    """Connections that send the same bytes and read nothing; the oldest are closed."""
+
+    def __init__(self, url: str, data: bytes) -> None:
+        host, port = url.removeprefix("tcp://").split(":")
+        self.address = (host, int(port))
+        self.data = data
+        self.opened: list[socket.socket] = []
+
+    def __enter__(self) -> "Flood":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._close(len(self.opened))
+
+    def send(self, count: int) -> None:
+        for _ in range(count):
+            self.opened.append(socket.create_connection(self.address, PATIENCE))
+            self.opened[-1].sendall(self.data)
+            if len(self.opened) > 400:
+                self._close(200)
+
+    def _close(self, count: int) -> None:
+        for raw in self.opened[:count]:
             raw.close()
-    assert (
-        served > 10 and slowest < 5.0
-    )  # a bound that a busy machine keeps, and a broker that does nothing else would not
-    assert server.pacer.delayed > before
-    broker.wait_until(lambda server: server.pacer.waiting == 0 and len(server.connections) < 10, timeout=PATIENCE)
-    assert resident() - memory < 100 << 20
+        del self.opened[:count]
 
 
 def resident() -> int:

@@ -19,8 +19,8 @@ class HandshakePacer(Pacer):
 
     def __init__(self, rate: float = HANDSHAKES_PER_SECOND, burst: int = HANDSHAKE_BURST) -> None:
         self.delayed = 0  # total number of handshakes that had to wait
-        self._rate = rate
-        self._burst = burst
+        self.rate = rate
+        self.burst = burst
         self._tokens = float(burst)
         self._then = time.monotonic()
         self._hosts: dict[str, deque[Link]] = {}  # waiting links, by host
@@ -51,7 +51,7 @@ class HandshakePacer(Pacer):
 
     def _take(self) -> bool:
         now = time.monotonic()
-        self._tokens = min(self._burst, self._tokens + (now - self._then) * self._rate)
+        self._tokens = min(self.burst, self._tokens + (now - self._then) * self.rate)
         self._then = now
         if self._tokens < 1.0:
             return False

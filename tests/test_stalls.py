@@ -1,0 +1,78 @@
+"""A test that failed while the machine stood still runs again, and the end of the run says so; and tests/stress.py."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.stress import descendants, stop_for
+
+ROOT = Path(__file__).parent.parent
+SCENE = """
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, {root!r})
+RUNS = []
+
+def stand_still():
+    subprocess.run(["sh", "-c", f"(kill -STOP {{os.getpid()}}; sleep {pause}; kill -CONT {{os.getpid()}}) & wait"], check=True)
+
+def test_once():
+    RUNS.append(1)
+    if len(RUNS) == 1:
+        stand_still()
+        assert False, "only the first time"
+
+def test_never():
+    stand_still()
+
+def test_always():
+    assert False, "the machine did not stand still"
+"""
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_the_end_of_a_run_counts_what_ran_again(tmp_path: Path, processes: str) -> None:
+    (tmp_path / "conftest.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.stalls import Stalls\n\n\n"
+        "def pytest_configure(config):\n    config.pluginmanager.register(Stalls())\n"
+    )
+    (tmp_path / "test_scene.py").write_text(SCENE.format(root=str(ROOT), pause=2.5))
+    done = run(tmp_path, processes)
+    assert "1 failed, 2 passed" in done, done
+    # test_always runs again as well if this machine pauses just then.
+    assert re.search("(1 test|2 tests) ran again after the machine stood still", done), done
+    assert "test_scene.py::test_once: it stood still for " in done, done
+    assert "test_never" not in done, done
+
+
+def run(directory: Path, processes: str) -> str:
+    words = [sys.executable, "-m", "pytest", "-q", "-n", processes, "-p", "no:cacheprovider", "--rootdir", ".", "."]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "STALLED_"))}
+    return subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, timeout=250).stdout
+
+
+def test_a_stop_reaches_every_process_and_leaves_alone_what_was_stopped_before() -> None:
+    program = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        try:
+            assert parent.stdout is not None
+            parent.stdout.readline()
+            both = descendants(parent.pid)
+            assert len(both) == 2
+            os.kill(both[1], signal.SIGSTOP)
+            while descendants(parent.pid) != both[:1]:
+                pass
+            stop_for(parent.pid, 0.01)
+            assert descendants(parent.pid) == both[:1]  # the parent runs again; its child is stopped still
+            os.kill(both[1], signal.SIGCONT)
+            while descendants(parent.pid) != both:
+                pass
+        finally:
+            parent.communicate(b"\n")
