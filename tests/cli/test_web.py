@@ -1,12 +1,15 @@
 """Typed arguments, ``memo`` and ``open`` from the shell, with a real broker whose memo store survives kill -9."""
 
 import json
+import logging
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+import polydomo.logs
 import polydomo.testing
 from polydomo import Worker
 from polydomo.cli import memo
@@ -107,6 +110,41 @@ def test_the_story_of_a_request(broker: Broker) -> None:
     assert story["trace"] == trace
     assert httpx.get(f"{url}/v1/requests/nonsense").status_code == 400
     assert httpx.get(f"{url}/v1/requests/{'0' * 26}", timeout=PATIENCE).status_code == 404
+
+
+def test_the_story_of_a_request_that_timed_out_while_it_ran(broker: Broker) -> None:
+    """Its worker logged a record, which the journal has as a row about the request."""
+    url = broker.url.replace("tcp", "http")
+    worker = polydomo.Worker(broker.url)
+    log = logging.getLogger("test.slow")
+    handler = polydomo.logs.Handler(broker.url, service="slow")
+    log.addHandler(handler)
+
+    @worker.service("slow")
+    def slow(call: polydomo.Call) -> None:
+        log.warning("began")
+        while not call.cancelled:
+            time.sleep(0.01)
+
+    with worker:
+        response = httpx.post(f"{url}/v1/call/slow", headers={"polydomo-timeout": "1"}, timeout=PATIENCE)
+    log.removeHandler(handler)
+    handler.close()
+    assert response.status_code == 504
+    request = response.headers["polydomo-request"]
+    deadline = time.monotonic() + PATIENCE
+    while not logged(story := httpx.get(f"{url}/v1/requests/{request}", timeout=PATIENCE).json()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    queued, running = story["spans"]
+    assert (queued["kind"], running["kind"]) == ("queued", "running")
+    assert running["end_us"] == story["total_us"] and running["start_us"] == story["wait_us"]
+    told = run("trace", request, "--to", broker.url).stdout.decode()
+    assert all(step["text"] in told for step in story["events"])
+
+
+def logged(story: Any) -> bool:
+    return any(step["event"] == "log" for step in story["events"])
 
 
 def test_memo_ls_without_memoised_services(capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,6 +138,17 @@ def test_errors(http: httpx.Client, method: str, path: str, body: bytes | None, 
     assert (response.status_code, response.json()["type"]) == (status, type_)
 
 
+@pytest.mark.parametrize(
+    "body", [b'{"a": 1, "b": 2}', b'{"a": 1}', b"{}", b'[{"map": {"x": {"y": 2}}}]', b'{"map": [1]}']
+)
+def test_json_that_is_no_node_gets_an_error_that_shows_how_a_map_is_written(http: httpx.Client, body: bytes) -> None:
+    response = http.post("/cid", content=body)
+    assert response.status_code == 400
+    assert '{"map": {"key": 1}}' in response.json()["detail"]
+    shown = json.loads('{"map": {"key": 1}}')
+    assert http.post("/cid", json=shown).status_code == 201
+
+
 # --- calls ---------------------------------------------------------------------------------------------------------------------
 
 

@@ -69,14 +69,15 @@ def _reply(durable: "Durable", request: Request, id: str) -> None:
 
 
 def _close(durable: "Durable", request: Request, id: str) -> None:
-    """Removes the result, or cancels an open job. Answers "400" if there is nothing to close, so that repeating it does no harm."""
+    """Removes the result, or cancels an open job. "200" also if there is nothing to close: a client repeats a request whose answer was
+    lost, and the Guide's Titanic is idempotent too."""
 
     def removed(done: bool, error: StoreError | None) -> None:
-        durable.answer(request, frame(b"500" if error is not None else b"200" if done else b"400", False))
+        durable.answer(request, frame(b"500" if error is not None else b"200", False))
 
     def ended(job: Job | None, error: StoreError | None) -> None:
-        if job is None:
-            durable.answer(request, frame(b"500" if error is not None else b"400", False))
+        if error is not None:
+            removed(False, error)
         else:
             orders.remove(durable.jobs, id, removed)
 

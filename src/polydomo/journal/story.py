@@ -1,6 +1,6 @@
 """The story of a request: its rows as a readable timeline, with the reason for each step."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,10 @@ class Story:
     head: str  # a summary in one line
     steps: list[Step]
     notes: list[str]
+    rows: list[Row] = field(
+        default_factory=list
+    )  # what the steps describe: journal rows, or rows made from ``finished``
+    finished: Row | None = None  # the row of ``requests``
 
 
 def build(run: int, number: int, messages: list[Row], finished: Row | None, others: list[Row]) -> Story:
@@ -57,7 +61,7 @@ def build(run: int, number: int, messages: list[Row], finished: Row | None, othe
         notes.append("The journal has no messages about it (level requests): the times are from its row in `requests`.")
     if finished is None:
         notes.append("It has no outcome in the journal: it is still open, or its rows are lost or not written yet.")
-    return Story(_name(run, number, rows, finished), _head(rows, finished), steps, notes)
+    return Story(_name(run, number, rows, finished), _head(rows, finished), steps, notes, rows, finished)
 
 
 def story_of(reader: "Reader", run: int, number: int, since: datetime | None = None) -> Story | None:

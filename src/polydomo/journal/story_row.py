@@ -4,13 +4,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import ids, schema
-from polydomo.journal.story import story_of
+from polydomo.journal.story import NOT_RECORDED, Story, story_of
 from polydomo.protocols.json_form import iso
 
 if TYPE_CHECKING:
     from polydomo.journal.reader import Reader
 
 Row = dict[str, Any]
+TURN_ENDS = (schema.REQUEUED, schema.FORWARDED)  # a worker no longer has the request, and it waits again
 
 
 def find_story(reader: "Reader", request: str) -> Row | None:
@@ -20,12 +21,10 @@ def find_story(reader: "Reader", request: str) -> Row | None:
     story = story_of(reader, known.run, known.number, since)
     if story is None:
         return None
-    finished = next(iter(reader.about(schema.REQUESTS, known.run, [known.number], since)), None)
-    messages = reader.about(schema.MESSAGES, known.run, [known.number], since)
     row: Row = {"request": story.request, "summary": story.head, "notes": story.notes}
-    if finished is not None:
-        row |= facts(finished)
-    row["spans"] = spans(finished, messages)
+    if story.finished is not None:
+        row |= facts(story.finished)
+    row["spans"] = spans(story)
     row["events"] = [
         {"time": iso(step.time), "at_us": round(step.after * 1e6), "event": step.what, "text": step.text}
         for step in story.steps
@@ -55,28 +54,33 @@ def ended(finished: Row) -> datetime:
     return moment
 
 
-def spans(finished: Row | None, messages: list[Row]) -> list[Row]:
-    """How long it waited, and how long each worker had it."""
-    begin = finished["accepted"] if finished is not None else next((row["time"] for row in messages), None)
+def spans(story: Story) -> list[Row]:
+    """How long it waited, and how long each worker had it: from the rows that the story's steps describe, so that both agree."""
+    finished = story.finished
+    begin = finished["accepted"] if finished is not None else next((row["time"] for row in story.rows), None)
     if begin is None:
         return []
-    end = ended(finished) if finished is not None else messages[-1]["time"]
+    end = ended(finished) if finished is not None else story.rows[-1]["time"]
     found: list[Row] = []
-    waiting, held, worker = begin, None, 0
-    for row in messages:
-        if row["event"] == schema.DISPATCHED:
-            found.append(span("queued", "queued", begin, waiting, row["time"]))
-            held, worker = row["time"], row["worker"]
-        elif row["event"] == schema.REQUEUED and held is not None:
-            found.append(span(f"worker w{worker}", "lost", begin, held, row["time"]))
-            waiting, held = row["time"], None
-    if held is not None:
-        found.append(span(f"worker w{worker}", "running", begin, held, end))
-    elif finished is not None and not messages and finished["dispatched"]:
-        found.append(span("queued", "queued", begin, begin, finished["first_dispatched"] or finished["dispatched"]))
-        found.append(span(f"worker w{finished['worker']}", "running", begin, finished["dispatched"], end))
+    waits: datetime | None = begin
+    held, worker = begin, ""
+    for row in story.rows:
+        event = row["event"]
+        if event == schema.DISPATCHED and waits is not None:
+            known = row["workers"] != NOT_RECORDED
+            if known:
+                found.append(span("queued", "queued", begin, waits, row["time"]))
+            # without the time of the dispatch, the wait and the turn of the worker are one span
+            held, worker = (row["time"], "") if known else (waits, "queued, then ")
+            worker += f"worker w{row['worker']}"
+            waits = None
+        elif event in TURN_ENDS and waits is None:
+            found.append(span(worker, "lost" if event == schema.REQUEUED else "running", begin, held, row["time"]))
+            waits = row["time"]
+    if waits is None:
+        found.append(span(worker, "running", begin, held, end))
     else:
-        found.append(span("queued", "queued", begin, waiting, end))
+        found.append(span("queued", "queued", begin, waits, end))
     return found
 
 

@@ -6,7 +6,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Final
 
-from polydomo.limits import MAX_NODE_DEPTH
+from polydomo.limits import LISTED, MAX_NODE_DEPTH
 from polydomo.protocols.memo_cid import Cid, CidError, parse_cid
 from polydomo.protocols.memo_node import LEAST, MOST, Node, NodeError, ordered
 
@@ -16,6 +16,12 @@ MAX_INTEGER_TEXT: Final = 20  # characters of -9223372036854775808 and of 184467
 
 FIRST_SURROGATE: Final = 0xD800
 LAST_SURROGATE: Final = 0xDFFF
+
+KINDS: Final = ("float", "base64", "cid", "map")
+HOW: Final = (
+    'write a map as {"map": {"key": 1}}, a float as {"float": "1.5"}, bytes as {"base64": "AQI="}, '
+    'a link as {"cid": "uAXEAAQI"}'
+)
 
 Expand = Callable[[Cid], "tuple[bool, Node]"]  # (known, Node) for a link
 
@@ -135,8 +141,9 @@ def _read(value: object, depth: int) -> Node:
     if isinstance(value, list):
         return [_read(item, depth + 1) for item in value]
     assert isinstance(value, _Object)
-    if len(value.pairs) != 1:
-        raise NodeError('an object must have one of "float", "base64", "cid" and "map" as its only key')
+    if len(value.pairs) != 1 or value.pairs[0][0] not in KINDS:
+        keys = ", ".join(repr(key[:32]) for key, _ in value.pairs[:LISTED]) or "none"
+        raise NodeError(f"an object with the keys {keys} is not MemoDB JSON; {HOW}")
     (kind, content), *_ = value.pairs
     if kind == "map" and isinstance(content, _Object):
         found: dict[str, Node] = {}
@@ -145,8 +152,8 @@ def _read(value: object, depth: int) -> Node:
                 raise NodeError(f"the map has the key {key[:64]!r} twice")
             found[_unicode(key)] = _read(item, depth + 1)
         return found
-    if not isinstance(content, str):
-        raise NodeError(f"the value of {kind[:32]!r} has the wrong type")
+    if kind == "map" or not isinstance(content, str):
+        raise NodeError(f"the value of {kind!r} has the wrong type; {HOW}")
     if kind == "float":
         return _float(content)
     if kind == "base64":
@@ -154,14 +161,12 @@ def _read(value: object, depth: int) -> Node:
             return b64decode(content, validate=True)
         except ValueError:
             raise NodeError("the value of base64 is not padded base64") from None
-    if kind == "cid":
-        if not content.startswith("u"):
-            raise NodeError("a CID in JSON must be base64url")
-        try:
-            return parse_cid(content)
-        except CidError as error:
-            raise NodeError(str(error)) from None
-    raise NodeError(f"unknown object {kind[:32]!r}; expected float, base64, cid or map")
+    if not content.startswith("u"):
+        raise NodeError("a CID in JSON must be base64url")
+    try:
+        return parse_cid(content)
+    except CidError as error:
+        raise NodeError(str(error)) from None
 
 
 def _unicode(text: str) -> str:
