@@ -92,8 +92,10 @@ def test_waiting_ends() -> None:
     with testing.broker() as broker:
         with pytest.raises(TimeoutError, match="'nobody' has 0 workers, not 1"):
             broker.wait_for("nobody", timeout=0.05)
-        with Client(broker.url) as client, pytest.raises(CallTimeout):
-            client.call("nobody", timeout=0.05)
+        with Client(broker.url) as client:
+            client.connect()
+            with pytest.raises(CallTimeout):
+                client.call("nobody", timeout=0.05)
 
 
 def test_an_address_that_cannot_be_had() -> None:

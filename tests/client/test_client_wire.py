@@ -59,9 +59,9 @@ def test_mdp2_partials_through_libzmq(router: Router) -> None:
         assert future.result(WAIT) == [b"0", b"1", b"end"]  # partials in front of the final
 
 
-@pytest.mark.real_time
 def test_a_late_reply_is_not_taken_for_the_next(router: Router) -> None:
     with Client(router.url, "mdp2") as client:
+        client.connect()
         with pytest.raises(CallTimeout, match="slow"):
             client.call("slow", "first", timeout=SHORT)
         first, frames = router.expect()
@@ -94,9 +94,9 @@ def test_the_pool_is_bounded_and_further_calls_are_queued(router: Router) -> Non
         assert futures[0].result(WAIT).text == "zero"
 
 
-@pytest.mark.real_time
 def test_a_cancelled_place_goes_to_the_next_queued_call(router: Router) -> None:
     with Client(router.url, "mdp1", max_connections=1) as client:
+        client.connect()
         first = client.submit("echo", "first", timeout=SHORT)
         router.expect()
         second = client.submit("echo", "second")

@@ -11,7 +11,7 @@ from polydomo.client.suspension import running_timeout, wait_running
 from polydomo.limits import OVERSLEPT
 
 pytestmark = pytest.mark.real_time
-LIMIT = 0.6
+LIMIT = 2.0
 PAUSE = OVERSLEPT + LIMIT + 0.1
 
 

@@ -202,7 +202,7 @@ def test_jobs_are_cancelled(broker: Broker, client: Client) -> None:
     assert client.cancel(job)["state"] == "cancelled"
     assert client.cancel(job)["state"] == "cancelled"
     with pytest.raises(CallFailed, match="cancelled"):
-        client.result(job, wait=1.0)
+        client.result(job, wait=PATIENCE)
     with Served(broker.url, "upper") as served:
         served.hold = threading.Event()
         job = client.submit_job("upper", "x")

@@ -57,7 +57,7 @@ def test_a_client_that_floods_builtin_services_does_not_delay_others(broker: Bro
         assert flood.ask("status"), "it is heard on"
 
 
-@pytest.mark.real_time
+@pytest.mark.long
 def test_clients_of_one_service_are_served_in_turn(broker: Broker) -> None:
     with (
         Worker(broker, "echo"),

@@ -341,7 +341,7 @@ def running(words: list[str], ready: str) -> Iterator["subprocess.Popen[bytes]"]
         yield process
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(shell.PATIENCE)
         if reader is not None:
             reader.join()
         assert process.stderr is not None
@@ -380,7 +380,7 @@ def offered(machines: Machines) -> bool:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + shell.PATIENCE
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)

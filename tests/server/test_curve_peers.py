@@ -71,9 +71,11 @@ def test_a_req_socket(place: Place, broker: polydomo.testing.Broker, worker: Non
 def test_zmtp_heartbeats_inside_curve(place: Place, broker: polydomo.testing.Broker, worker: None) -> None:
     """libzmq sends PING as a command inside CURVE, and closes the connection where no PONG comes."""
     socket = place.socket(zmq.REQ, broker.url, "alice", heartbeat_ivl=50, heartbeat_timeout=2000)
-    socket.poll(300)
+    ends = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
     socket.send_multipart([b"MDPC01", b"echo", b"alive"])
     assert socket.recv_multipart()[-1] == b"ALIVE"
+    assert not ends.poll(3000), "the connection has ended, although the broker lives"
+    socket.disable_monitor()
     socket.close()
 
 

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from socket import create_connection
 from typing import Any
 
 import httpx
@@ -158,8 +159,9 @@ def test_a_late_reply_that_asks_for_the_next_request_gets_it(broker: testing.Bro
 
 
 def test_a_poll_whose_connection_breaks_gets_nothing(broker: testing.Broker, http: httpx.Client) -> None:
-    with contextlib.suppress(httpx.ReadTimeout), httpx.Client(base_url=http.base_url, timeout=0.2) as other:
-        other.post("/v1/work/s")
+    with create_connection((http.base_url.host, http.base_url.port or 0), WAIT) as other:
+        other.sendall(b"POST /v1/work/s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+        until(lambda: [row["idle"] for row in http.get("/v1/services").json()] == [1])
     until(lambda: http.get("/v1/services").json()[0]["idle"] == 0)
     calling = Calling(broker, "s", "x")
     job = http.post("/v1/work/s")

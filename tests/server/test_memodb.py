@@ -196,9 +196,9 @@ def test_waiting_for_a_result_and_hearing_of_a_failure(broker: testing.Broker, h
 
     worker.add("fails", fails)
     with worker:
-        response = http.post("/call/echo/uAXEAAQI/evaluate", headers={"prefer": "wait=20"})
+        response = http.post("/call/echo/uAXEAAQI/evaluate", headers={"prefer": "wait=60"})
         assert (response.status_code, response.json()) == (200, {"cid": "uAVUAATI"})
-        response = http.post("/call/fails/uAXEAAQI/evaluate", headers={"prefer": "wait=20"})
+        response = http.post("/call/fails/uAXEAAQI/evaluate", headers={"prefer": "wait=60"})
         assert (response.status_code, response.json()["code"]) == (502, "no-luck")
         response = evaluate(http, "/call/fails/uAXEAAQI")
         assert (response.status_code, response.json()["detail"]) == (502, "not today")

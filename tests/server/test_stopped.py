@@ -138,6 +138,7 @@ def test_pending_input_is_read_before_silence_is_judged(
 SILENCE = 6.0  # seconds that a worker may be silent, in the test with a real clock
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_worker_that_beat_while_the_broker_was_stopped_is_not_lost(
     loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
