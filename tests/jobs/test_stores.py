@@ -1,14 +1,11 @@
 """One suite for every store: in memory, SQLite and PostgreSQL."""
 
-import itertools
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from polydomo.broker.jobs import job as states
-from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.ops import (
     NOT_LEADER,
     UNAVAILABLE,
@@ -18,7 +15,6 @@ from polydomo.broker.jobs.ops import (
     Fire,
     Get,
     Insert,
-    Op,
     Progress,
     Purge,
     PutPause,
@@ -29,81 +25,8 @@ from polydomo.broker.jobs.ops import (
     Select,
     StoreError,
 )
-from polydomo.protocols.backoff import Backoff
-from polydomo.stores.backend import Backend
-from polydomo.stores.memory import MemoryBackend
 from polydomo.stores.sqlite import SqliteBackend
-from tests.postgres import Postgres
-
-NAMES = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    server = Postgres()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
-
-
-class Case:
-    """A backend, and how to open a second one on the same content."""
-
-    def __init__(self, kind: str, place: Path, postgres: Postgres | None) -> None:
-        self.kind = kind
-        self.place = place
-        self.url = postgres.database(f"store{next(NAMES)}") if postgres is not None else ""
-        self.memory = MemoryBackend(shared=True)
-        self.backend = self.another()
-        self.epoch = self.backend.acquire("a", "tcp://a", 60.0).epoch
-
-    def another(self) -> Backend:
-        backend: Backend
-        if self.kind == "memory":
-            backend = MemoryBackend(self.memory.tables, shared=True)
-        elif self.kind == "sqlite":
-            backend = SqliteBackend(self.place / "jobs.db")
-        else:
-            from polydomo.stores.postgres import PostgresBackend
-
-            backend = PostgresBackend(self.url)
-        backend.open()
-        return backend
-
-    def apply(self, *ops: Op) -> None:
-        self.backend.apply(list(ops), self.epoch)
-
-    def get(self, id: str) -> Job:
-        op = Get(id)
-        self.backend.read(op)
-        assert op.job is not None
-        return op.job
-
-
-@pytest.fixture(
-    params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.xdist_group("postgres"))],
-)
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
-    server = request.getfixturevalue("postgres") if request.param == "postgresql" else None
-    made = Case(request.param, tmp_path, server)
-    yield made
-    made.backend.close()
-
-
-def new(id: str, created: float = 100.0, service: bytes = b"render") -> Job:
-    job = Job(id, service, b"\x00\x04body", created)
-    job.priority = 3
-    job.run = 2.5
-    job.backoff = Backoff(attempts=7, first=0.5)
-    return job
-
-
-def ended(job: Job, state: str = states.DONE, at: float = 200.0, keep: float = 300.0) -> Job:
-    job.state, job.outcome, job.result, job.ended, job.keep = state, "ok", b"\x00\x02hi", at, keep
-    job.attempts = 2
-    return job
+from tests.jobs.cases import Case, ended, new, tried
 
 
 def test_a_stored_job_is_read_back_unchanged(case: Case) -> None:
@@ -171,10 +94,10 @@ def test_an_outcome_is_recorded_once(case: Case) -> None:
 
 def test_progress_is_kept_and_does_not_reopen(case: Case) -> None:
     case.apply(Insert(new("A")), Insert(new("B")))
-    case.apply(Progress("A", 1, 150.0, '[{"attempt":1}]'), Progress("B", 1, 0.0, ""), Finish(ended(new("B"))))
+    case.apply(Progress(tried("A", 1, 150.0)), Progress(tried("B", 1, 0.0)), Finish(ended(new("B"))))
     found = case.get("A")
     assert (found.attempts, found.due, found.story) == (1, 150.0, [{"attempt": 1}])
-    case.apply(Progress("B", 9, 9.0, ""))
+    case.apply(Progress(tried("B", 9, 9.0)))
     assert case.get("B").attempts == 2
 
 
@@ -244,11 +167,12 @@ def test_a_new_leader_loads_what_is_open(case: Case) -> None:
 
 
 def test_a_run_of_a_schedule_is_made_once(case: Case) -> None:
-    case.apply(PutSchedule(ScheduleRow("tick", b"render", b"", "every 5s", "UTC", 1.0)))
+    tick = ScheduleRow("tick", b"render", b"", "every 5s", "UTC", 1.0)
+    case.apply(PutSchedule(tick))
     first, second, skipped = (
-        Fire("tick", 10.0, 15.0, new("A")),
-        Fire("tick", 10.0, 15.0, new("B")),
-        Fire("tick", 15.0, 20.0, None),
+        Fire(tick, 10.0, 15.0, new("A")),
+        Fire(tick, 10.0, 15.0, new("B")),
+        Fire(tick, 15.0, 20.0, None),
     )
     case.apply(first)
     case.apply(second)
@@ -256,7 +180,7 @@ def test_a_run_of_a_schedule_is_made_once(case: Case) -> None:
     assert [first.done, second.done, skipped.done] == [True, False, True]
     assert [job.id for job in case.backend.load(0.0).jobs] == ["A"]
     assert case.backend.load(0.0).schedules[0].next == 20.0
-    again = Fire("tick", 10.0, 15.0, new("A"))
+    again = Fire(tick, 10.0, 15.0, new("A"))
     case.apply(again)
     assert again.done  # its own, after a commit in doubt
     gone, drop = DropSchedule("no"), DropSchedule("tick")

@@ -185,6 +185,14 @@ class JobStore(Owner):
             epoch=epoch,
             open_jobs=len(loaded.jobs),
         )
+        for job in [*loaded.jobs, *loaded.uncollected]:
+            if job.damage:
+                say(LOG, logging.ERROR, "a stored job is damaged; it is dead now", job=job.id, reason=job.damage)
+        for row in loaded.schedules:
+            if row.damage:
+                say(LOG, logging.ERROR, "a schedule does not run", schedule=row.name, reason=row.damage)
+        for note in loaded.notes:
+            say(LOG, logging.ERROR, "stored data is damaged", reason=note)
         self.durable.lead(epoch, loaded)
         self._settled.set()
 

@@ -309,6 +309,12 @@ def _jobs(page: Page, server: "BrokerServer") -> None:
         "Submissions of a job that already existed.",
         [({}, counters.repeated)],
     )
+    page.family(
+        "polydomo_jobs_damaged_total",
+        COUNTER,
+        "Stored jobs that were found damaged when they were read.",
+        [({}, counters.damaged)],
+    )
     page.family("polydomo_jobs_refused_total", COUNTER, "Rejected durable jobs.", [({}, counters.refused)])
     page.family(
         "polydomo_jobs_retried_total",

@@ -7,7 +7,7 @@ every operation is idempotent.
 
 from polydomo.broker.jobs.ops import Loaded, Op
 
-SCHEMA = 1  # the version of the tables
+SCHEMA = 2  # the version of the tables; 1 had no checksums
 
 
 class Lease:

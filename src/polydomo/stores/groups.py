@@ -3,8 +3,9 @@
 Few statements matter, because every statement releases Python's GIL, and getting it back from a busy event loop can take milliseconds.
 """
 
-from polydomo.broker.jobs.job import DONE, Job, story_text
+from polydomo.broker.jobs.job import DONE, Job
 from polydomo.broker.jobs.ops import Collected, Finish, Insert, Op, Progress
+from polydomo.stores.checks import job_values, progress_checks
 
 
 class Group:
@@ -31,21 +32,11 @@ class Group:
             self.progress.pop(id, None)
 
 
-def insert_values(job: Job) -> tuple[object, ...]:
-    """In the order of the columns of the table ``jobs``."""
-    return (
-        job.id, job.service, job.body, job.key or None, job.origin, job.digest, job.priority, job.created, job.due, job.expires,
-        job.settings(), job.attempts, job.state, job.outcome, job.reason, job.result, job.ended, job.keep, story_text(job.story),
-        job.schedule or None, job.fired, 0,
-    )  # fmt: skip
-
-
 def finish_values(job: Job) -> tuple[object, ...]:
-    return (
-        job.id, job.state, job.outcome, job.reason, job.result, job.ended, job.keep, job.attempts, story_text(job.story),
-        int(job.state == DONE),
-    )  # fmt: skip
+    row = job_values(job)
+    # id, state, outcome, reason, result, ended, keep, attempts, story, whether the body is removed, due, checks
+    return (row[0], *row[12:18], row[11], row[18], int(job.state == DONE), row[8], row[21])
 
 
 def progress_values(op: Progress) -> tuple[object, ...]:
-    return op.id, op.attempts, op.due, op.story
+    return op.id, op.attempts, op.due, op.story, progress_checks(op)

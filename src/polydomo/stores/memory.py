@@ -11,6 +11,7 @@ from polydomo.broker.jobs.job import Job, reopening, story_of
 from polydomo.broker.jobs.ops import (
     NOT_LEADER,
     Collected,
+    Condemn,
     DropSchedule,
     Finish,
     Fire,
@@ -31,6 +32,7 @@ from polydomo.broker.jobs.ops import (
 from polydomo.limits import JOB_PURGE_ROWS
 from polydomo.protocols.json_form import iso_time
 from polydomo.stores.backend import Backend, Lease
+from polydomo.stores.checks import job_damage, job_values, progress_checks
 
 
 class Tables:
@@ -39,6 +41,7 @@ class Tables:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.keys: dict[str, str] = {}
+        self.checks: dict[str, bytes] = {}  # of each job
         self.collected: set[str] = set()
         self.fired: set[tuple[str, float]] = set()
         self.schedules: dict[str, ScheduleRow] = {}
@@ -88,11 +91,9 @@ class MemoryBackend(Backend):
         tables = self.tables
         for job in tables.jobs.values():
             if job.state == states.OPEN:
-                loaded.jobs.append(_job_copy(job))
+                loaded.jobs.append(self._read(job))
             elif job.digest and job.id not in tables.collected and job.ended > since:
-                ended = _job_copy(job)
-                ended.body = ended.result = b""
-                loaded.uncollected.append(ended)
+                loaded.uncollected.append(self._read(job, light=True))
         loaded.jobs.sort(key=lambda job: (job.created, job.id))
         loaded.schedules = [_row_copy(row) for _, row in sorted(tables.schedules.items())]
         loaded.paused = sorted(tables.paused)
@@ -125,17 +126,26 @@ class MemoryBackend(Backend):
             if job is not None and job.state == states.OPEN:
                 job.attempts, job.due, job.story = op.attempts, op.due, story_of(op.story)
                 job.restore_waits()
+                tables.checks[op.id] = progress_checks(op)
         elif isinstance(op, Finish):
             self._finish(op)
         elif isinstance(op, Reopen):
             job = tables.jobs.get(op.id)
+            if job is not None and self._read(job).outcome == states.DAMAGED:
+                return
             if job is not None and job.state == states.DEAD:
                 job.state, job.outcome, job.reason, job.ended, job.keep = states.OPEN, "", "", 0.0, 0.0
                 job.attempts, job.due, job.expires = 0, op.due, 0.0
+                job.result = b""
                 job.tell(reopening(iso_time(op.due)))
                 job.restore_waits()
+                tables.checks[op.id] = _checks(job)
             reopened = job is not None and job.state == states.OPEN and job.due == op.due
             op.job = _job_copy(job) if job is not None and reopened else None
+        elif isinstance(op, Condemn):
+            if op.job.id in tables.jobs:
+                self._remove(op.job.id)
+            self._insert(op.job)
         elif isinstance(op, Remove):
             job = tables.jobs.get(op.id)
             op.done = job is not None and job.state != states.OPEN and op.state in ("", job.state)
@@ -162,8 +172,10 @@ class MemoryBackend(Backend):
         tables = self.tables
         known = tables.jobs.get(job.id) or (tables.jobs.get(tables.keys.get(job.key, "")) if job.key else None)
         if known is not None:
-            return _job_copy(known)
-        tables.jobs[job.id] = _job_copy(job)
+            return self._read(known)
+        stored = tables.jobs[job.id] = _job_copy(job)
+        stored.damage = ""
+        tables.checks[job.id] = _checks(job)
         if job.key:
             tables.keys[job.key] = job.id
         return None
@@ -179,19 +191,31 @@ class MemoryBackend(Backend):
             ended.phase = states.DELAYED  # not stored
             ended.body = b"" if ended.state == states.DONE else job.body
             self.tables.jobs[job.id] = ended
+            self.tables.checks[job.id] = _checks(ended)
 
     def _remove(self, id: str) -> None:
         job = self.tables.jobs.pop(id)
         self.tables.collected.discard(id)
+        self.tables.checks.pop(id, None)
         if job.key:
-            del self.tables.keys[job.key]
+            self.tables.keys.pop(job.key, None)
+
+    def _read(self, job: Job, light: bool = False) -> Job:
+        """A copy of a stored job, verified."""
+        found = _job_copy(job)
+        if light:
+            found.body = found.result = b""
+        damage = job_damage(_values(found), self.tables.checks[job.id], light)
+        if damage:
+            found.condemn(damage)
+        return found
 
     def read(self, op: Op) -> None:
         tables = self.tables
         if isinstance(op, Get):
             id = op.id or tables.keys.get(op.key, "")
             found = tables.jobs.get(id)
-            op.job = _job_copy(found) if found is not None else None
+            op.job = self._read(found) if found is not None else None
         elif isinstance(op, Select) and op.by_end:
             ended = sorted(
                 (job.ended, job.id) for job in tables.jobs.values() if job.ended and job.state != states.OPEN
@@ -200,17 +224,27 @@ class MemoryBackend(Backend):
                 job = tables.jobs[position[1]]
                 wanted = op.state in ("", job.state) and op.service in (b"", job.service)
                 if wanted and position > (op.after_time, op.after_id) and len(op.jobs) < op.most:
-                    op.jobs.append(_light(job))
+                    op.jobs.append(self._read(job, light=True))
         elif isinstance(op, Select):
             for job in sorted(tables.jobs.values(), key=lambda job: (job.created, job.id), reverse=True):
                 op.counts[job.state] = op.counts.get(job.state, 0) + 1
                 if op.state in ("", job.state) and op.service in (b"", job.service) and len(op.jobs) < op.most:
-                    op.jobs.append(_light(job))
+                    op.jobs.append(self._read(job, light=True))
 
 
 def _attributes(kind: type) -> list[str]:
     """The attributes of a class with slots, whether it is compiled or not."""
     return [name for name, member in vars(kind).items() if inspect.isdatadescriptor(member)]
+
+
+def _values(job: Job) -> "tuple[object, ...]":
+    return job_values(job)[:21]
+
+
+def _checks(job: Job) -> bytes:
+    checks = job_values(job)[21]
+    assert isinstance(checks, bytes)
+    return checks
 
 
 JOB_ATTRIBUTES = _attributes(Job)
@@ -231,10 +265,3 @@ def _row_copy(row: ScheduleRow) -> ScheduleRow:
     for name in ROW_ATTRIBUTES:
         setattr(made, name, getattr(row, name))
     return made
-
-
-def _light(job: Job) -> Job:
-    """A copy without body and result."""
-    light = _job_copy(job)
-    light.body = light.result = b""
-    return light

@@ -23,8 +23,9 @@ from polydomo.broker.jobs.ops import (
     StoreError,
 )
 from polydomo.stores.backend import SCHEMA, Backend, Lease
-from polydomo.stores.groups import Group, finish_values, insert_values, progress_values
-from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps, job_of, schedule_of
+from polydomo.stores.checks import job_of, job_values, load_paused, schedule_of
+from polydomo.stores.groups import Group, finish_values, progress_values
+from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps, upgrade
 from polydomo.stores.urls import without_password
 
 LEAST_VERSION = 150_000
@@ -37,7 +38,7 @@ CREATE TABLE IF NOT EXISTS polydomo.jobs (
     priority integer NOT NULL, created double precision NOT NULL, due double precision NOT NULL, expires double precision NOT NULL,
     settings text NOT NULL, attempts integer NOT NULL, state text NOT NULL, outcome text NOT NULL, reason text NOT NULL,
     result bytea NOT NULL, ended double precision NOT NULL, keep double precision NOT NULL, story text NOT NULL, schedule text,
-    fired double precision NOT NULL, collected integer NOT NULL
+    fired double precision NOT NULL, collected integer NOT NULL, checks bytea NOT NULL DEFAULT ''
 );
 CREATE UNIQUE INDEX IF NOT EXISTS jobs_key ON polydomo.jobs (key) WHERE key IS NOT NULL;
 CREATE INDEX IF NOT EXISTS jobs_open ON polydomo.jobs (created) WHERE state = 'open';
@@ -47,9 +48,9 @@ CREATE INDEX IF NOT EXISTS jobs_ended ON polydomo.jobs (ended, id) WHERE ended >
 CREATE TABLE IF NOT EXISTS polydomo.schedules (
     name text PRIMARY KEY, service bytea NOT NULL, body bytea NOT NULL, timing text NOT NULL, zone text NOT NULL, missed text NOT NULL,
     priority integer NOT NULL, settings text NOT NULL, created double precision NOT NULL, next double precision NOT NULL,
-    fired double precision NOT NULL
+    fired double precision NOT NULL, checks bytea NOT NULL DEFAULT ''
 );
-CREATE TABLE IF NOT EXISTS polydomo.paused (service bytea PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS polydomo.paused (service bytea PRIMARY KEY, checks bytea NOT NULL DEFAULT '');
 CREATE TABLE IF NOT EXISTS polydomo.lease (
     one integer PRIMARY KEY CHECK (one = 1), schema integer NOT NULL, epoch bigint NOT NULL, owner text NOT NULL, address text NOT NULL,
     expires timestamptz NOT NULL
@@ -57,7 +58,8 @@ CREATE TABLE IF NOT EXISTS polydomo.lease (
 """
 
 TYPES = (
-    "text bytea bytea text text bytea integer float8 float8 float8 text integer text text text bytea float8 float8 text text float8 integer"
+    "text bytea bytea text text bytea integer float8 float8 float8 text integer text text text bytea float8 float8 text text float8 "
+    "bytea integer"
 ).split()
 INSERT = (
     f"INSERT INTO polydomo.jobs ({COLUMNS}, collected) SELECT * FROM unnest({', '.join(f'%s::{kind}[]' for kind in TYPES)}) "
@@ -65,14 +67,15 @@ INSERT = (
 )
 FINISH = (
     "UPDATE polydomo.jobs AS j SET state = v.state, outcome = v.outcome, reason = v.reason, result = v.result, ended = v.ended, "
-    "keep = v.keep, attempts = v.attempts, story = v.story, body = CASE WHEN v.done = 1 THEN ''::bytea ELSE j.body END "
+    "keep = v.keep, attempts = v.attempts, story = v.story, body = CASE WHEN v.done = 1 THEN ''::bytea ELSE j.body END, "
+    "due = v.due, checks = v.checks "
     "FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[], %s::float8[], %s::float8[], %s::integer[], %s::text[], "
-    "%s::integer[]) AS v (id, state, outcome, reason, result, ended, keep, attempts, story, done) "
+    "%s::integer[], %s::float8[], %s::bytea[]) AS v (id, state, outcome, reason, result, ended, keep, attempts, story, done, due, checks) "
     "WHERE j.id = v.id AND j.state = 'open'"
 )
 PROGRESS = (
-    "UPDATE polydomo.jobs AS j SET attempts = v.attempts, due = v.due, story = v.story "
-    "FROM unnest(%s::text[], %s::integer[], %s::float8[], %s::text[]) AS v (id, attempts, due, story) "
+    "UPDATE polydomo.jobs AS j SET attempts = v.attempts, due = v.due, story = v.story, checks = v.checks "
+    "FROM unnest(%s::text[], %s::integer[], %s::float8[], %s::text[], %s::bytea[]) AS v (id, attempts, due, story, checks) "
     "WHERE j.id = v.id AND j.state = 'open'"
 )
 LIGHT = COLUMNS.replace("body,", "''::bytea AS body,").replace("result,", "''::bytea AS result,")
@@ -127,7 +130,9 @@ class PostgresBackend(Backend):
             known = connection.execute("SELECT to_regclass('polydomo.lease')").fetchone()
             if known is not None and known[0] is not None:
                 version = connection.execute("SELECT schema FROM polydomo.lease").fetchone()
-                if version is not None and version[0] != SCHEMA:
+                if version is not None and version[0] in range(1, SCHEMA):
+                    upgrade(connection.execute, version[0], "polydomo", "bytea NOT NULL DEFAULT ''")
+                elif version is not None and version[0] != SCHEMA:
                     raise StoreError(
                         UNAVAILABLE,
                         f"the job store {self.url} has schema version {version[0]}, but this polydomo needs version {SCHEMA}; "
@@ -211,11 +216,10 @@ class PostgresBackend(Backend):
                     "AND ended > %s",
                     (since,),
                 )
-                loaded.uncollected = [job_of(row) for row in ended]
+                loaded.uncollected = [job_of(row, light=True) for row in ended]
                 plans = run(f"SELECT {SCHEDULE_COLUMNS} FROM polydomo.schedules ORDER BY name")
                 loaded.schedules = [schedule_of(row) for row in plans]
-                paused = run("SELECT service FROM polydomo.paused ORDER BY service")
-                loaded.paused = [bytes(row[0]) for row in paused]
+                load_paused(loaded, run("SELECT service, checks FROM polydomo.paused ORDER BY service"))
         except psycopg.Error as error:
             raise self._error(error) from None
         return loaded
@@ -239,14 +243,14 @@ class PostgresBackend(Backend):
                         "state": op.state, "service": op.service, "most": op.most, "time": op.after_time, "id": op.after_id,
                     },
                 )  # fmt: skip
-                op.jobs = [job_of(row) for row in rows]
+                op.jobs = [job for job in (job_of(row, light=True) for row in rows) if job.ended]
             elif isinstance(op, Select):
                 rows = connection.execute(
                     f"SELECT {LIGHT} FROM polydomo.jobs WHERE (%(state)s = '' OR state = %(state)s) "
                     "AND (%(service)s::bytea = '' OR service = %(service)s::bytea) ORDER BY created DESC, id DESC LIMIT %(most)s",
                     {"state": op.state, "service": op.service, "most": op.most},
                 )
-                op.jobs = [job_of(row) for row in rows]
+                op.jobs = [job_of(row, light=True) for row in rows]
                 op.counts = dict(
                     connection.execute("SELECT state, count(*) FROM polydomo.jobs GROUP BY state").fetchall()
                 )
@@ -286,7 +290,7 @@ class PostgresBackend(Backend):
     def _insert(self, connection: "psycopg.Connection[Any]", inserts: list[Insert]) -> None:
         if not inserts:
             return
-        columns = [list(column) for column in zip(*(insert_values(op.job) for op in inserts), strict=True)]
+        columns = [list(column) for column in zip(*(job_values(op.job) for op in inserts), strict=True)]
         new = {row[0] for row in connection.execute(INSERT, columns)}
         for op in inserts:
             if op.job.id in new:
@@ -295,7 +299,7 @@ class PostgresBackend(Backend):
             row = connection.execute(
                 f"SELECT {COLUMNS} FROM polydomo.jobs WHERE id = %s OR key = %s", (op.job.id, op.job.key or None)
             ).fetchone()
-            op.existing = job_of(row)
+            op.existing = job_of(row) if row is not None else None
 
     def _progress(self, connection: "psycopg.Connection[Any]", progress: list[Progress]) -> None:
         if progress:

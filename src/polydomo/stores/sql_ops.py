@@ -7,8 +7,9 @@ is here: one function per operation, found by its type.
 from collections.abc import Callable
 from typing import Any
 
-from polydomo.broker.jobs.job import Job, reopening, story_of, story_text
+from polydomo.broker.jobs.job import DAMAGED, DEAD, OPEN, Job, reopening, story_text
 from polydomo.broker.jobs.ops import (
+    Condemn,
     DropSchedule,
     Fire,
     Op,
@@ -17,38 +18,27 @@ from polydomo.broker.jobs.ops import (
     PutSchedule,
     Remove,
     Reopen,
-    ScheduleRow,
 )
 from polydomo.limits import JOB_PURGE_ROWS
 from polydomo.protocols.json_form import iso_time
+from polydomo.stores.backend import SCHEMA
+from polydomo.stores.checks import job_of, job_values, pause_checks, schedule_checks
 
 COLUMNS = (
     "id, service, body, key, origin, digest, priority, created, due, expires, settings, attempts, state, outcome, reason, result, "
-    "ended, keep, story, schedule, fired"
+    "ended, keep, story, schedule, fired, checks"
 )
-SCHEDULE_COLUMNS = "name, service, body, timing, zone, missed, priority, settings, created, next"
+CHECKS = 21  # the position of ``checks``
+SCHEDULE_COLUMNS = "name, service, body, timing, zone, missed, priority, settings, created, next, fired, checks"
 
 
-def job_of(row: Any) -> Job:
-    """A job from a row of COLUMNS."""
-    job = Job(row[0], bytes(row[1]), bytes(row[2]), row[7])
-    job.key = row[3] or ""
-    job.origin = row[4]
-    job.digest = bytes(row[5])
-    job.priority, job.due, job.expires = row[6], row[8], row[9]
-    job.configure(row[10])
-    job.attempts, job.state, job.outcome, job.reason, job.result = row[11], row[12], row[13], row[14], bytes(row[15])
-    job.ended, job.keep, job.story = row[16], row[17], story_of(row[18])
-    job.schedule, job.fired = row[19] or "", row[20]
-    job.restore_waits()
-    return job
-
-
-def schedule_of(row: Any) -> ScheduleRow:
-    """A schedule from a row of SCHEDULE_COLUMNS."""
-    found = ScheduleRow(row[0], bytes(row[1]), bytes(row[2]), row[3], row[4], row[8])
-    found.missed, found.priority, found.settings, found.next = row[5], row[6], row[7], row[9]
-    return found
+def upgrade(execute: Callable[[str], object], found: int, schema: str, blob: str) -> None:
+    """Brings tables of version ``found`` to the current one. Existing records have no checksums until they are written again."""
+    prefix = f"{schema}." if schema else ""
+    if found < 2:
+        for table in ("jobs", "schedules", "paused"):
+            execute(f"ALTER TABLE {prefix}{table} ADD COLUMN checks {blob}")
+    execute(f"UPDATE {prefix}lease SET schema = {SCHEMA}")
 
 
 class SqlOps:
@@ -72,8 +62,8 @@ class SqlOps:
 
     def fire(self, op: Fire) -> None:
         changed = self._run(
-            "UPDATE @schedules SET next = ?, fired = ? WHERE name = ? AND fired < ?",
-            (op.following, op.fired, op.name, op.fired),
+            "UPDATE @schedules SET next = ?, fired = ?, checks = ? WHERE name = ? AND fired < ?",
+            (op.following, op.fired, schedule_checks(op.row, op.following, op.fired), op.name, op.fired),
         )
         op.done = changed.rowcount == 1
         if op.job is None:
@@ -85,19 +75,26 @@ class SqlOps:
 
     def reopen(self, op: Reopen) -> None:
         """Keeps the failed attempts in the story, and adds when the job was reopened."""
-        self._run(
-            "UPDATE @jobs SET state = 'open', outcome = '', reason = '', ended = 0, keep = 0, attempts = 0, due = ?, expires = 0 "
-            "WHERE id = ? AND state = 'dead'",
-            (op.due, op.id),
-        )
-        row = self._run(
-            f"SELECT {COLUMNS} FROM @jobs WHERE id = ? AND state = 'open' AND due = ?", (op.id, op.due)
-        ).fetchone()
-        op.job = job_of(row) if row is not None else None
-        if op.job is not None and op.job.reopened() != iso_time(op.due):
-            op.job.tell(reopening(iso_time(op.due)))
-            op.job.restore_waits()
-            self._run("UPDATE @jobs SET story = ? WHERE id = ?", (story_text(op.job.story), op.id))
+        row = self._run(f"SELECT {COLUMNS} FROM @jobs WHERE id = ?", (op.id,)).fetchone()
+        job = job_of(row) if row is not None else None
+        if job is None or job.outcome == DAMAGED:
+            return
+        if job.state == DEAD:
+            job.state, job.outcome, job.reason, job.result, job.ended, job.keep = OPEN, "", "", b"", 0.0, 0.0
+            job.attempts, job.due, job.expires = 0, op.due, 0.0
+            job.tell(reopening(iso_time(op.due)))
+            job.restore_waits()
+            self._run(
+                "UPDATE @jobs SET state = 'open', outcome = '', reason = '', result = ?, ended = 0, keep = 0, attempts = 0, due = ?, "
+                "expires = 0, story = ?, checks = ? WHERE id = ?",
+                (b"", op.due, story_text(job.story), job_values(job)[CHECKS], op.id),
+            )
+        if job.state == OPEN and job.due == op.due:  # also if the same operation is applied again
+            op.job = job
+
+    def condemn(self, op: Condemn) -> None:
+        self._run("DELETE FROM @jobs WHERE id = ?", (op.job.id,))
+        self._insert(op.job)
 
     def remove(self, op: Remove) -> None:
         text = "DELETE FROM @jobs WHERE id = ? AND state <> 'open' AND (? = '' OR state = ?)"
@@ -113,9 +110,10 @@ class SqlOps:
         row = op.row
         self._run("DELETE FROM @schedules WHERE name = ?", (row.name,))
         self._run(
-            f"INSERT INTO @schedules ({SCHEDULE_COLUMNS}, fired) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
+            f"INSERT INTO @schedules ({SCHEDULE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 row.name, row.service, row.body, row.timing, row.zone, row.missed, row.priority, row.settings, row.created, row.next,
+                0.0, schedule_checks(row, row.next, 0.0),
             ),
         )  # fmt: skip
 
@@ -124,13 +122,15 @@ class SqlOps:
 
     def put_pause(self, op: PutPause) -> None:
         if op.paused:
-            self._run("INSERT INTO @paused VALUES (?) ON CONFLICT DO NOTHING", (op.service,))
+            text = "INSERT INTO @paused (service, checks) VALUES (?, ?) ON CONFLICT DO NOTHING"
+            self._run(text, (op.service, pause_checks(op.service)))
         else:
             self._run("DELETE FROM @paused WHERE service = ?", (op.service,))
 
 
 BY_TYPE: "dict[type[Op], Callable[[SqlOps, Any], None]]" = {
     Fire: SqlOps.fire,
+    Condemn: SqlOps.condemn,
     Reopen: SqlOps.reopen,
     Remove: SqlOps.remove,
     Purge: SqlOps.purge,

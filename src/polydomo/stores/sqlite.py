@@ -23,15 +23,17 @@ from polydomo.broker.jobs.ops import (
     StoreError,
 )
 from polydomo.stores.backend import SCHEMA, Backend, Lease
-from polydomo.stores.groups import Group, finish_values, insert_values, progress_values
-from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps, job_of, schedule_of
+from polydomo.stores.checks import job_of, job_values, load_paused, schedule_of
+from polydomo.stores.groups import Group, finish_values, progress_values
+from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps, upgrade
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS jobs (
     id TEXT PRIMARY KEY, service BLOB NOT NULL, body BLOB NOT NULL, key TEXT, origin TEXT NOT NULL, digest BLOB NOT NULL,
     priority INTEGER NOT NULL, created REAL NOT NULL, due REAL NOT NULL, expires REAL NOT NULL, settings TEXT NOT NULL,
     attempts INTEGER NOT NULL, state TEXT NOT NULL, outcome TEXT NOT NULL, reason TEXT NOT NULL, result BLOB NOT NULL,
-    ended REAL NOT NULL, keep REAL NOT NULL, story TEXT NOT NULL, schedule TEXT, fired REAL NOT NULL, collected INTEGER NOT NULL
+    ended REAL NOT NULL, keep REAL NOT NULL, story TEXT NOT NULL, schedule TEXT, fired REAL NOT NULL, collected INTEGER NOT NULL,
+    checks BLOB NOT NULL DEFAULT x''
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX IF NOT EXISTS jobs_key ON jobs (key) WHERE key IS NOT NULL;
 CREATE INDEX IF NOT EXISTS jobs_open ON jobs (created) WHERE state = 'open';
@@ -41,9 +43,9 @@ CREATE INDEX IF NOT EXISTS jobs_ended ON jobs (ended, id) WHERE ended > 0;
 CREATE TABLE IF NOT EXISTS schedules (
     name TEXT PRIMARY KEY, service BLOB NOT NULL, body BLOB NOT NULL, timing TEXT NOT NULL, zone TEXT NOT NULL,
     missed TEXT NOT NULL, priority INTEGER NOT NULL, settings TEXT NOT NULL, created REAL NOT NULL, next REAL NOT NULL,
-    fired REAL NOT NULL
+    fired REAL NOT NULL, checks BLOB NOT NULL DEFAULT x''
 );
-CREATE TABLE IF NOT EXISTS paused (service BLOB PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS paused (service BLOB PRIMARY KEY, checks BLOB NOT NULL DEFAULT x'');
 CREATE TABLE IF NOT EXISTS lease (one INTEGER PRIMARY KEY CHECK (one = 1), schema INTEGER NOT NULL, epoch INTEGER NOT NULL);
 """
 
@@ -52,11 +54,12 @@ LIGHT = COLUMNS.replace("body,", "x'' AS body,").replace("result,", "x'' AS resu
 ALL_COLUMNS = f"{COLUMNS}, collected"
 FINISH = (
     "UPDATE jobs SET state = v.column2, outcome = v.column3, reason = v.column4, result = v.column5, ended = v.column6, "
-    "keep = v.column7, attempts = v.column8, story = v.column9, body = CASE WHEN v.column10 THEN x'' ELSE body END "
+    "keep = v.column7, attempts = v.column8, story = v.column9, body = CASE WHEN v.column10 THEN x'' ELSE body END, "
+    "due = v.column11, checks = v.column12 "
     "FROM (VALUES %s) AS v WHERE jobs.id = v.column1 AND jobs.state = 'open'"
 )
 PROGRESS = (
-    "UPDATE jobs SET attempts = v.column2, due = v.column3, story = v.column4 "
+    "UPDATE jobs SET attempts = v.column2, due = v.column3, story = v.column4, checks = v.column5 "
     "FROM (VALUES %s) AS v WHERE jobs.id = v.column1 AND jobs.state = 'open'"
 )
 COLLECTED = "UPDATE jobs SET collected = 1 WHERE id IN (VALUES %s)"
@@ -149,7 +152,11 @@ class SqliteBackend(Backend):
         found = run("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'lease'").fetchone()
         if found is not None:
             version = run("SELECT schema FROM lease").fetchone()
-            if version is not None and version[0] != SCHEMA:
+            if version is not None and version[0] in range(1, SCHEMA):
+                run("BEGIN IMMEDIATE")
+                upgrade(run, version[0], "", "BLOB NOT NULL DEFAULT x''")
+                run("COMMIT")
+            elif version is not None and version[0] != SCHEMA:
                 raise StoreError(
                     UNAVAILABLE,
                     f"the job store {self.path} has schema version {version[0]}, but this polydomo needs version {SCHEMA}; "
@@ -212,10 +219,10 @@ class SqliteBackend(Backend):
                 f"SELECT {LIGHT} FROM jobs WHERE keep > 0 AND state <> 'open' AND digest <> x'' AND collected = 0 AND ended > ?",
                 (since,),
             )
-            loaded.uncollected = [job_of(row) for row in ended]
+            loaded.uncollected = [job_of(row, light=True) for row in ended]
             rows = run(f"SELECT {SCHEDULE_COLUMNS} FROM schedules ORDER BY name")
             loaded.schedules = [schedule_of(row) for row in rows]
-            loaded.paused = [bytes(row[0]) for row in run("SELECT service FROM paused ORDER BY service")]
+            load_paused(loaded, run("SELECT service, checks FROM paused ORDER BY service"))
         except sqlite3.Error as error:
             raise self._error(error) from None
         return loaded
@@ -233,14 +240,14 @@ class SqliteBackend(Backend):
                     "AND (?1 = '' OR state = ?1) AND (?2 = x'' OR service = ?2) ORDER BY ended, id LIMIT ?3",
                     (op.state, op.service, op.most, op.after_time, op.after_id),
                 )
-                op.jobs = [job_of(row) for row in rows]
+                op.jobs = [job for job in (job_of(row, light=True) for row in rows) if job.ended]
             elif isinstance(op, Select):
                 rows = run(
                     f"SELECT {LIGHT} FROM jobs WHERE (?1 = '' OR state = ?1) AND (?2 = x'' OR service = ?2) "
                     "ORDER BY created DESC, id DESC LIMIT ?3",
                     (op.state, op.service, op.most),
                 )
-                op.jobs = [job_of(row) for row in rows]
+                op.jobs = [job_of(row, light=True) for row in rows]
                 op.counts = dict(run("SELECT state, count(*) FROM jobs GROUP BY state").fetchall())
         except sqlite3.Error as error:
             raise self._error(error) from None
@@ -283,8 +290,8 @@ class SqliteBackend(Backend):
     def _insert(self, connection: sqlite3.Connection, inserts: list[Insert]) -> None:
         for start, end in _chunks(len(inserts)):
             some = inserts[start:end]
-            text = f"INSERT INTO jobs ({ALL_COLUMNS}) VALUES {_marks(len(some), 22)} ON CONFLICT DO NOTHING"
-            values = [value for op in some for value in insert_values(op.job)]
+            text = f"INSERT INTO jobs ({ALL_COLUMNS}) VALUES {_marks(len(some), 23)} ON CONFLICT DO NOTHING"
+            values = [value for op in some for value in job_values(op.job)]
             if connection.execute(text, values).rowcount != len(some):
                 self._find_existing(connection, some)
 
@@ -292,7 +299,8 @@ class SqliteBackend(Backend):
         """Finds the existing jobs for those that were not inserted because their id or key exists."""
         for op in inserts:
             text = f"SELECT {COLUMNS} FROM jobs WHERE id = ? OR key = ?"
-            op.existing = job_of(connection.execute(text, (op.job.id, op.job.key or None)).fetchone())
+            row = connection.execute(text, (op.job.id, op.job.key or None)).fetchone()
+            op.existing = job_of(row) if row is not None else None
 
     def _finish(self, connection: sqlite3.Connection, finishes: list[Finish]) -> None:
         values = [finish_values(op.job) for op in finishes]

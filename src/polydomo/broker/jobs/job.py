@@ -28,6 +28,8 @@ REQUEST: Final = "request"  # an ordinary request to a durable service, or eMQP'
 TITANIC: Final = "titanic"  # ``titanic.request``
 SCHEDULED: Final = "schedule"
 
+DAMAGED: Final = "damaged"  # the outcome of a job whose stored data has changed on disk
+
 REOPENED: Final = "reopened"  # in the story of a dead job that was tried again: a new life begins
 
 
@@ -35,9 +37,9 @@ class Job:
     """One job. Times are seconds since the epoch, because they outlive the process."""
 
     __slots__ = (
-        "attempts", "backoff", "body", "created", "digest", "due", "ended", "expires", "fired", "headers", "id", "keep", "key", "origin",
-        "outcome", "phase", "principal", "priority", "reason", "result", "run", "schedule", "sequence", "service", "started", "state",
-        "story", "trace", "waited", "worker",
+        "attempts", "backoff", "body", "body_sum", "created", "damage", "digest", "due", "ended", "expires", "fired", "headers", "id",
+        "keep", "key", "origin", "outcome", "phase", "principal", "priority", "reason", "result", "run", "schedule", "sequence", "service",
+        "started", "state", "stored_settings", "story", "trace", "waited", "worker",
     )  # fmt: skip
 
     def __init__(self, id: str, service: bytes, body: bytes, created: float) -> None:
@@ -66,6 +68,10 @@ class Job:
         self.story: list[Row] = []  # failed attempts, the newest last
         self.schedule = ""  # the schedule that submitted it, and the planned time
         self.fired = 0.0
+        # set by the store
+        self.stored_settings: str | None = None  # the text of ``settings`` as stored
+        self.body_sum = -1  # checksum of the body; -1: not computed yet
+        self.damage = ""  # why the stored job cannot be used: then it is dead, without body and result
         # in memory only, while this broker is the leader
         self.phase = DELAYED
         self.sequence = 0  # order of acceptance
@@ -91,6 +97,13 @@ class Job:
         """Sets ``waited`` from the story, where each attempt has the sum so far."""
         waited = self.story[-1].get("waited_us", 0) if self.story else 0
         self.waited = waited / 1e6 if isinstance(waited, int) else 0.0
+
+    def condemn(self, damage: str) -> None:
+        """The stored data is damaged: nothing of it is used. The job is dead, with this reason."""
+        self.damage = self.reason = damage
+        self.state, self.outcome = DEAD, DAMAGED
+        self.body = self.result = b""
+        self.body_sum = 0
 
     def settings(self) -> str:
         """The fields that are stored as one JSON text, because they are never searched."""

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from polydomo.broker.jobs import events
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
-from polydomo.broker.jobs.job import DELAYED, QUEUED, RECORDING, RUNNING, Job, Row, story_text
+from polydomo.broker.jobs.job import DELAYED, QUEUED, RECORDING, RUNNING, Job, Row
 from polydomo.broker.jobs.ops import (
     FULL,
     NOT_LEADER,
     Collected,
+    Condemn,
     Finish,
     Get,
     Insert,
@@ -85,8 +86,16 @@ class Jobs:
         now = self.runner.now()
         self._purge_at = now + JOB_PURGE
         for ended in loaded.uncollected:
-            self._unclaimed.add(ended.digest, ended.id, ended.ended)
+            if ended.damage:
+                self.condemn(ended)
+            else:
+                self._unclaimed.add(ended.digest, ended.id, ended.ended)
         for job in loaded.jobs:
+            if job.damage:
+                self.condemn(job)
+                self.counters.dead += 1
+                self.listener.job_event(events.outcome(job))
+                continue
             if job.digest:
                 self._unclaimed.add(job.digest, job.id, 0.0)
             self.adopt(job, now)
@@ -201,6 +210,8 @@ class Jobs:
             answer(None, op.error if op.error is not None else self.not_leading())
             return
         found = op.existing
+        if found is not None and found.damage:
+            self.condemn(found)
         if found is not None and (found.id != job.id or found.state != states.OPEN or found.id in self.open):
             self.counters.repeated += 1
             answer(self.open.get(found.id, found), None)
@@ -326,7 +337,7 @@ class Jobs:
         job.waited += wait
         attempt["waited_us"] = microseconds(job.waited)
         self.waiting_jobs.delay(job)
-        self.put(Progress(job.id, job.attempts, job.due, story_text(job.story)))
+        self.put(Progress(job))
         event = events.about(job, events.RETRY, code, reason)
         event.wait = wait
         self.listener.job_event(event)
@@ -384,6 +395,13 @@ class Jobs:
         for answer in answers:
             answer(job, None)
 
+    def condemn(self, job: Job) -> None:
+        """Stores that the data of a job is damaged: it is a dead job from now on. What was recorded about it before is in the journal."""
+        job.ended = self.runner.now()
+        job.keep = job.ended + self.policy.keep_dead if self.policy.keep_dead else 0.0
+        self.counters.damaged += 1
+        self.put(Condemn(job))
+
     # --- queries --------------------------------------------------------------------------------------------------------------
 
     def find(self, id: str, answer: Answer) -> None:
@@ -398,6 +416,8 @@ class Jobs:
         op = Get(id)
 
         def found(_: Op) -> None:
+            if op.job is not None and op.job.damage and id not in self.open:
+                self.condemn(op.job)
             answer(self.open.get(id, op.job), op.error)
 
         op.then = found

@@ -7,13 +7,14 @@ epoch: a store that has seen a newer epoch rejects the whole group.
 
 from collections.abc import Callable
 
-from polydomo.broker.jobs.job import Job
+from polydomo.broker.jobs.job import Job, story_text
 from polydomo.native import mypyc_attr
 
 # Failure codes of operations.
 FULL = "store-full"  # the disk is full, or too many writes are pending
 UNAVAILABLE = "store-unavailable"  # the store cannot be reached or written to; a write may or may not have happened
 NOT_LEADER = "not-leader"  # another broker is the leader
+DAMAGED = "store-damaged"  # this part of the store cannot be read: the file is damaged
 
 
 class StoreError(Exception):
@@ -66,9 +67,10 @@ class Fire(Op):
     """Stores a run of a schedule: its job and the time of the next run, in one transaction. ``done`` is false if that run already
     happened."""
 
-    def __init__(self, name: str, fired: float, following: float, job: Job | None) -> None:
+    def __init__(self, row: "ScheduleRow", fired: float, following: float, job: Job | None) -> None:
         super().__init__()
-        self.name = name
+        self.row = row
+        self.name = row.name
         self.fired = fired
         self.following = following  # 0: there is none
         self.job = job  # None: the run is skipped
@@ -81,12 +83,13 @@ class Fire(Op):
 class Progress(Op):
     """Updates an open job that was started or waits for its next attempt."""
 
-    def __init__(self, id: str, attempts: int, due: float, story: str) -> None:
+    def __init__(self, job: Job) -> None:
         super().__init__()
-        self.id = id
-        self.attempts = attempts
-        self.due = due
-        self.story = story
+        self.job = job
+        self.id = job.id
+        self.attempts = job.attempts  # these may have changed when it is written
+        self.due = job.due
+        self.story = story_text(job.story)
 
 
 class Finish(Op):
@@ -101,8 +104,16 @@ class Finish(Op):
         return len(self.job.result)
 
 
+class Condemn(Op):
+    """Replaces the record of a job whose stored data is damaged by a dead job without body and result."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__()
+        self.job = job
+
+
 class Reopen(Op):
-    """Reopens a dead job, starting at the first attempt. ``job`` is None if there is no such dead job."""
+    """Reopens a dead job, starting at the first attempt. ``job`` is None if there is no such dead job, or its data is damaged."""
 
     def __init__(self, id: str, due: float) -> None:
         super().__init__()
@@ -145,7 +156,19 @@ class Purge(Op):
 class ScheduleRow:
     """A schedule as stored."""
 
-    __slots__ = ("body", "created", "missed", "name", "next", "priority", "service", "settings", "timing", "zone")
+    __slots__ = (
+        "body",
+        "created",
+        "damage",
+        "missed",
+        "name",
+        "next",
+        "priority",
+        "service",
+        "settings",
+        "timing",
+        "zone",
+    )
 
     def __init__(self, name: str, service: bytes, body: bytes, timing: str, zone: str, created: float) -> None:
         self.name = name
@@ -158,6 +181,7 @@ class ScheduleRow:
         self.settings = ""  # settings of its jobs, from ``Job.settings``
         self.created = created
         self.next = 0.0  # 0: never again
+        self.damage = ""  # why the stored schedule cannot be used
 
 
 class PutSchedule(Op):
@@ -230,6 +254,7 @@ class Loaded:
         self.uncollected: list[Job] = []  # finished ordinary requests whose result was not sent, without the results
         self.schedules: list[ScheduleRow] = []
         self.paused: list[bytes] = []
+        self.notes: list[str] = []  # damaged data that is left out, for the log
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

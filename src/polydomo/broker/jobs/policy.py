@@ -55,6 +55,7 @@ class Counters:
         self.refused = 0
         self.done = 0
         self.dead = 0
+        self.damaged = 0  # jobs whose stored data has changed on disk
         self.cancelled = 0
         self.retried = 0
         self.backoff = 0.0  # seconds between attempts

@@ -56,6 +56,9 @@ class Schedules:
         self.plans.clear()
         self.broken.clear()
         for row in rows:
+            if row.damage:
+                self.broken[row.name] = row.damage
+                continue
             try:
                 self.plans[row.name] = self._plan(row)
             except SettingError as error:  # a missing time zone must not stop the other schedules
@@ -89,6 +92,7 @@ class Schedules:
         def stored(_: Op) -> None:
             if op.error is None and self.jobs.leads:
                 self.plans[row.name] = self._plan(row)
+                self.broken.pop(row.name, None)
             answer(op.error is None, op.error)
 
         op.then = stored
@@ -140,7 +144,7 @@ class Schedules:
         fired, following = missed_runs(plan.timing, row.next, now, row.created, plan.zone)
         skipped = row.missed == SKIP and now - fired > LATE
         job = None if skipped else self._job(row, now, fired)
-        op = Fire(row.name, fired, following, job)
+        op = Fire(row, fired, following, job)
         plan.firing = True
 
         def stored(_: Op) -> None:
