@@ -21,12 +21,12 @@ class LoginEndpoint(Endpoint):
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         if head.method == "DELETE":
             self.end(cookie_of(head))
-            session.http.respond(204, _set_cookie("", 0))
+            session.respond(204, _set_cookie("", 0))
             return
         cookie = self.redeem(body.decode("ascii", "replace").strip()) if len(body) <= 256 else ""
         if not cookie:
             raise HttpError(401, "the code was used or has expired; run `polydomo open` again", close=False)
-        session.http.respond(204, _set_cookie(cookie, int(self.seconds)))
+        session.respond(204, _set_cookie(cookie, int(self.seconds)))
 
 
 def cookie_of(head: RequestHead) -> str:

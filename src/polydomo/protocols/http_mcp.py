@@ -46,7 +46,7 @@ class McpEndpoint(Endpoint):
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         if head.method == "DELETE":
-            session.http.respond(204, b"")  # there are no sessions to end
+            session.respond(204, b"")  # there are no sessions to end
             return
         try:
             message = json.loads(body)
@@ -59,12 +59,12 @@ class McpEndpoint(Endpoint):
             or not isinstance(message.get("method"), str)
         ):
             if isinstance(message, dict) and "method" not in message and "id" in message:
-                session.http.respond(202, b"")  # a response; this server sends no requests
+                session.respond(202, b"")  # a response; this server sends no requests
             else:
                 _answer(session, error(None, INVALID_REQUEST, "not a JSON-RPC 2.0 request"), 400)
             return
         if "id" not in message:
-            session.http.respond(202, b"")  # a notification
+            session.respond(202, b"")  # a notification
             return
         self._request(session, head, message)
 

@@ -116,7 +116,7 @@ class NodeEndpoint(Endpoint):
         cache += f"ETag: {tag}\r\nVary: Accept\r\n".encode()
         known = [item.strip().removeprefix("W/") for item in head.headers.get("if-none-match", "").split(",")]
         if status == 200 and (tag in known or "*" in known) and head.method in ("GET", "HEAD"):
-            session.http.respond(304, cache)
+            session.respond(304, cache)
         else:
             session.reply(status, media, content, cache)
 
@@ -136,7 +136,7 @@ class CidEndpoint(NodeEndpoint):
             if head.method != "POST":
                 raise HttpError(405, "POST a Node here, or GET /cid/CID", close=False)
             cid = self.memo.put(read_node(head, body))
-            session.http.respond(201, f"Location: /cid/{cid.text()}\r\n".encode())
+            session.respond(201, f"Location: /cid/{cid.text()}\r\n".encode())
             return
         if head.method == "POST" or len(path) > 1:
             raise HttpError(405 if head.method == "POST" else 404, "GET /cid/CID", close=False)
@@ -162,7 +162,7 @@ class HeadEndpoint(NodeEndpoint):
         name = read_string("/".join(path))
         if head.method == "PUT":
             store.set_head(name, read_link(head, body))
-            session.http.respond(201, b"")
+            session.respond(201, b"")
             return
         cid = store.head(name)
         if cid is None:
@@ -191,7 +191,7 @@ class EvaluatePoll(Waiter):
 
     def on_poll_over(self) -> None:
         self.done()
-        self.session.http.respond(202, EPHEMERAL)
+        self.session.respond(202, EPHEMERAL)
 
     def evaluated(self, result: Cid) -> None:
         self.done()
@@ -251,7 +251,7 @@ class MemoCallEndpoint(NodeEndpoint):
     def _func(self, session: HttpSession, head: RequestHead, func: str) -> None:
         if head.method == "DELETE":
             self.memo.store.delete_calls(func)
-            session.http.respond(204, b"")
+            session.respond(204, b"")
             return
         calls = self.memo.store.calls(func)[:MAX_MEMODB_LISTED]
         uris = sorted(f"/call/{quote(func)}/{','.join(cid.text() for cid in args)}" for args in calls)
@@ -262,7 +262,7 @@ class MemoCallEndpoint(NodeEndpoint):
             result = read_link(head, body)
             self.memo.settle(func, args, result)
             self.workers.settle(func, args, result)
-            session.http.respond(201, b"")
+            session.respond(201, b"")
             return
         found = self.memo.store.call(func, args)
         if found is None:
@@ -284,7 +284,7 @@ class MemoCallEndpoint(NodeEndpoint):
             return
         wait = preferences(head).get("wait")
         if wait is None:
-            session.http.respond(202, EPHEMERAL)
+            session.respond(202, EPHEMERAL)
         else:
             session.carried = EvaluatePoll(session, self, head, evaluation)
             session.broker.set_timer(min(duration(wait, "Prefer: wait"), MEMODB_POLL), session, session.carried)

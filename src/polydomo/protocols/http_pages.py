@@ -32,8 +32,8 @@ class FileEndpoint(Endpoint):
         self.type = TYPES.get(name.rpartition(".")[2], TEXT)
         self.content = content
         self.tag = f'"{blake2b(content, digest_size=16).hexdigest()}"'
-        # pages of other origins may import a module; http.origins decides what it may then do
-        more = b"Access-Control-Allow-Origin: *\r\nCross-Origin-Resource-Policy: cross-origin\r\n" if shared else b""
+        # pages of the origins in http.origins may import a module; Access-Control-Allow-Origin is added to every response
+        more = b"Cross-Origin-Resource-Policy: cross-origin\r\n" if shared else b""
         self.headers = PAGE_HEADERS + b"Cache-Control: no-cache\r\n" + f"ETag: {self.tag}\r\n".encode() + more
 
     def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
@@ -42,7 +42,7 @@ class FileEndpoint(Endpoint):
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         if self.tag in head.headers.get("if-none-match", ""):
-            session.http.respond(304, self.headers)
+            session.respond(304, self.headers)
         else:
             session.reply(200, self.type, self.content, self.headers)
 
@@ -60,7 +60,7 @@ class RedirectEndpoint(Endpoint):
             raise HttpError(404, f"nothing is served at {head.path[:200]}; see docs/http.md", close=False)
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
-        session.http.respond(302, self.headers)
+        session.respond(302, self.headers)
 
 
 class RenderedEndpoint(Endpoint):

@@ -343,7 +343,7 @@ class HttpSession(Session):
         if "access-control-request-method" in head.headers:
             headers += f"Access-Control-Allow-Methods: {allowed}\r\nAccess-Control-Max-Age: 600\r\n"
             headers += "Access-Control-Allow-Headers: *, Authorization\r\n"
-        self.http.respond(204, headers.encode() + self.site.cors(head))
+        self.respond(204, headers.encode())
 
     def check_pace(self, now: float) -> None:
         """Closes the connection if it has been idle for too long or sends a request too slowly."""
@@ -369,10 +369,16 @@ class HttpSession(Session):
 
     # --- responses
 
-    def reply(self, status: int, content_type: str, body: Body, headers: bytes = b"") -> None:
+    def _cors(self) -> bytes:
         head = self.http.reader.head
-        cors = self.site.cors(head) if head is not None and "origin" in head.headers else b""
-        self.http.respond(status, content_lines(content_type) + headers + cors, body)
+        return self.site.cors(head) if head is not None and "origin" in head.headers else b""
+
+    def respond(self, status: int, headers: bytes, body: Body = b"") -> None:
+        """Every whole response passes here: a page of a listed origin may read it, also if it has no body."""
+        self.http.respond(status, headers + self._cors(), body)
+
+    def reply(self, status: int, content_type: str, body: Body, headers: bytes = b"") -> None:
+        self.respond(status, content_lines(content_type) + headers, body)
 
     def reply_json(self, status: int, value: object, headers: bytes = b"") -> None:
         self.reply(status, JSON, dump(value), b"Cache-Control: no-store\r\n" + headers)
@@ -383,10 +389,8 @@ class HttpSession(Session):
         )
 
     def start(self, status: int, content_type: str, headers: bytes = b"") -> None:
-        head = self.http.reader.head
-        cors = self.site.cors(head) if head is not None and "origin" in head.headers else b""
         lines = b"Content-Type: %b\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nX-Accel-Buffering: no\r\n"
-        self.http.start(status, lines % content_type.encode("latin-1") + headers + cors)
+        self.http.start(status, lines % content_type.encode("latin-1") + headers + self._cors())
 
     # --- as a client
 

@@ -145,7 +145,7 @@ class HttpWorker(Session):
         poll, self.poll = self.poll, None
         if poll is not None:
             poll.session.carried = None
-            poll.session.http.respond(204, b"Polydomo-Worker: %b\r\n" % self.name.encode())
+            poll.session.respond(204, b"Polydomo-Worker: %b\r\n" % self.name.encode())
             self._no_poll()
 
     def bind(self, session: HttpSession) -> None:
@@ -301,13 +301,13 @@ class ReplyEndpoint(Endpoint):
             self._ended(holder, worker, attempt, request)
         if "heartbeat" in parameters:
             holder.heard()
-            session.http.respond(204, b"")
+            session.respond(204, b"")
             return
         frames = request_body(head.headers.get("content-type", ""), body)
         if "partial" in parameters:
             holder.heard()
             broker.partial(worker, attempt, frames)
-            session.http.respond(204, b"")
+            session.respond(204, b"")
             return
         holder.release()
         holder.set_alarm(IDLE_OVER, HTTP_WORKER_IDLE)
@@ -320,7 +320,7 @@ class ReplyEndpoint(Endpoint):
         if "next" in parameters and worker.alive:
             start_poll(session, head, holder, service)
         else:
-            session.http.respond(204, b"")
+            session.respond(204, b"")
 
     def _ended(self, holder: HttpWorker, worker: Worker, attempt: bytes, request: Request) -> None:
         """The request ended while the worker had it: the worker is free, whatever it says. Raises HttpError."""

@@ -40,7 +40,9 @@ def build_site(server: "BrokerServer") -> Site:
     site.mount("/v1/requests", RequestsEndpoint(server))
     site.mount("/v1/session", LoginEndpoint(broker.logins.redeem, broker.logins.end, LOGIN_SESSION_TIME))
     for name in ("polydomo.js", "polydomo.d.ts"):
-        site.mount(f"/v1/{name}", FileEndpoint(name, (WEB / name).read_bytes(), shared=True))
+        module = FileEndpoint(name, (WEB / name).read_bytes(), shared=True)
+        module.public = True  # a page cannot send credentials when it imports a module; its calls are checked
+        site.mount(f"/v1/{name}", module)
     for path in sorted((WEB / "ui").rglob("*")):
         if path.is_file():
             name = path.relative_to(WEB).as_posix()

@@ -65,7 +65,7 @@ export class Failure extends Error {
   }
 }
 
-/** Connects to a broker: the page's own, or the one at a ws:// or http:// address. */
+/** Connects to a broker: the one that this module came from, or the one at a ws:// or http:// address. */
 export async function connect(url = defaultUrl(), options = {}) {
   const broker = new Broker(url, options);
   await broker.ready;
