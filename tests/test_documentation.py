@@ -23,12 +23,12 @@ EXAMPLES = dict(BLOCK.findall((ROOT / "docs" / "libraries.md").read_text(encodin
 
 def example(name: str, url: str) -> str:
     code: str = EXAMPLES[name]
-    assert name == "testing" or "tcp://127.0.0.1:5246" in code
+    assert name.startswith("testing") or "tcp://127.0.0.1:5246" in code
     return code.replace("tcp://127.0.0.1:5246", url)
 
 
 def test_there_are_examples() -> None:
-    assert set(EXAMPLES) == {"worker", "client", "async-client", "headers", "testing"}
+    assert set(EXAMPLES) == {"worker", "client", "async-client", "headers", "testing", "testing-jobs"}
 
 
 def test_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,10 +67,13 @@ def test_the_example_of_publishing() -> None:
     assert (run.returncode, run.stdout, run.stderr) == (0, "[b'weather.oslo', b'snow']\n", "")
 
 
-def test_the_testing_example() -> None:
+@pytest.mark.parametrize(
+    ("name", "function"), [("testing", "test_shout"), ("testing-jobs", "test_a_job_survives_a_crash")]
+)
+def test_the_testing_examples(name: str, function: str) -> None:
     names: dict[str, object] = {}
-    exec(compile(example("testing", ""), "testing", "exec"), names)
-    test = names["test_shout"]
+    exec(compile(example(name, ""), name, "exec"), names)
+    test = names[function]
     assert callable(test)
     test()
 

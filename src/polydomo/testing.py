@@ -29,7 +29,17 @@ def test_settings():
             client.call("missing")
 ```
 
-``settings`` takes the settings that `polydomo config` lists, under the same names.
+``settings`` takes the settings that `polydomo config` lists, under the same names. All of them take effect; one that cannot, because it
+concerns the process of `polydomo up` (``processes``, ``log_json``, ``log_level``), raises SettingError, as an unknown one does.
+
+The broker stores nothing on disk unless it is asked to:
+
+- ``jobs=True``, or a setting of ``store``, ``data`` or ``durable.*``: durable jobs and schedules
+- a setting of ``journal.*``: a journal, so that `polydomo trace` and `polydomo requests` show finished requests
+- a setting of ``data``, ``memo.max_bytes`` or ``memo.max_age``: the replies of memoised services
+
+They are stored in the directory ``data`` or, without that setting, in a temporary directory that is removed at the end. They survive
+``stop``, ``kill`` and ``start``.
 """
 
 import asyncio
@@ -37,13 +47,22 @@ import contextlib
 import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from polydomo.client.background import Background
 from polydomo.client.suspension import running_timeout
+from polydomo.errors import SettingError
 from polydomo.protocols.model import Worker as BrokerWorker
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import Settings, load
+from polydomo.server.settings import DEFAULT, Settings, load
+from polydomo.server.starting import prepare_data
 
+if TYPE_CHECKING:
+    from polydomo.cli.broker_journal import BrokerJournal
+    from polydomo.stores.memo import MemoStore
+    from polydomo.stores.no_memo import NoMemoStore
+
+WITHOUT_EFFECT = ("processes", "log_json", "log_level")  # of the process that `polydomo up` starts
 POLL = 0.005  # seconds between checks of a condition that a test waits for
 
 
@@ -59,9 +78,25 @@ class Broker:
         if not isinstance(settings, Settings):
             settings = load(flags={**(settings or {}), "listen": [listen]})
         self._settings = dataclasses.replace(settings, listen=[listen])
-        self._directory = tempfile.TemporaryDirectory(prefix="polydomo-jobs-") if jobs else None
-        if self._directory is not None:
+        rows = settings.describe()
+        for row in rows:
+            if row.key in WITHOUT_EFFECT and row.value != row.default:
+                raise SettingError(
+                    f"{row.key}: has no effect on a broker in this process; start one with `polydomo up`"
+                )
+        given = {row.key for row in rows if row.source != DEFAULT or row.value != row.default}
+        self._stop_grace = settings.grace if "grace" in given else 0.0
+        self._jobs = jobs or bool(given & {"store", "data"}) or _names(given, "durable.")
+        self._journals = _names(given, "journal.")
+        self._memoises = bool(given & {"data", "memo.max_bytes", "memo.max_age"})
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        if "data" in given:
+            prepare_data(settings.data)
+        elif self._jobs or self._journals or self._memoises:
+            self._directory = tempfile.TemporaryDirectory(prefix="polydomo-testing-")
             self._settings.data = self._directory.name
+        self._journal: BrokerJournal | None = None
+        self._memo: MemoStore | NoMemoStore | None = None
         self._background = Background(self, "polydomo-broker")
         self._server: BrokerServer | None = None
 
@@ -81,11 +116,12 @@ class Broker:
             self._server = self._background.run(self._start())
             self._settings.listen = [self._server.urls[0]]
 
-    def stop(self, grace: float = 0.0) -> None:
-        """Stops as on SIGTERM: requests in flight have ``grace`` seconds to finish, and workers get DISCONNECT."""
+    def stop(self, grace: float | None = None) -> None:
+        """Stops as on SIGTERM: requests in flight have ``grace`` seconds to finish (by default the setting ``grace``, or 0 if it is not
+        given), and workers get DISCONNECT."""
         if self._server is not None:
             server, self._server = self._server, None
-            self._background.run(server.stop(grace))
+            self._background.run(self._stop(server, self._stop_grace if grace is None else grace))
 
     def kill(self) -> None:
         """Ends as on SIGKILL: every connection breaks without a message."""
@@ -114,18 +150,49 @@ class Broker:
             self._directory.cleanup()
 
     async def _start(self) -> BrokerServer:
-        server = BrokerServer(self._settings)
-        if self._directory is not None:
-            server.keep_jobs()
-        await server.start()
+        if self._journals:
+            from polydomo.cli import broker_journal
+
+            self._journal = broker_journal.open_here(self._settings)
+            self._journal.stop_broker = lambda: None  # a test that removes the directory goes on
+        if self._memoises:
+            from polydomo.cli.up import open_memo
+
+            self._memo = open_memo(self._settings)
+        server = BrokerServer(self._settings, self._journal.recorder if self._journal is not None else None, self._memo)
+        try:
+            if self._jobs:
+                server.keep_jobs()
+            if self._journal is not None:
+                self._journal.begin(server)
+            await server.start()
+        except BaseException:
+            await self._close_files()
+            raise
+        if self._journal is not None:
+            self._journal.tell()
         return server
+
+    async def _stop(self, server: BrokerServer, grace: float) -> None:
+        try:
+            await server.stop(grace)
+        finally:
+            await self._close_files()
+
+    async def _close_files(self) -> None:
+        journal, self._journal = self._journal, None
+        memo, self._memo = self._memo, None
+        if journal is not None:
+            await journal.end()
+        if memo is not None:
+            memo.close()
 
     async def _kill(self, server: BrokerServer) -> None:
         if server.job_store is not None:
             server.job_store.abandon()
         for connection in list(server.connections):
             connection.transport.abort()
-        await server.stop()
+        await self._stop(server, 0.0)
 
     async def _until(self, condition: Callable[[BrokerServer], bool], timeout: float) -> None:
         async with running_timeout(timeout):
@@ -136,6 +203,10 @@ class Broker:
 def _workers(server: BrokerServer, name: bytes) -> int:
     service = server.broker.services.get(name)
     return 0 if service is None else sum(map(_places, service.workers))
+
+
+def _names(keys: set[str], section: str) -> bool:
+    return any(key.startswith(section) for key in keys)
 
 
 def _places(worker: BrokerWorker) -> int:
@@ -149,8 +220,8 @@ def broker(
     settings: Settings | Mapping[str, object] | None = None,
     jobs: bool = False,
 ) -> Iterator[Broker]:
-    """A broker that runs inside the ``with`` block; ``.url`` is its address. With ``jobs``, it stores durable jobs in a temporary
-    directory. Raises SettingError."""
+    """A broker that runs inside the ``with`` block; ``.url`` is its address. With ``jobs``, it stores durable jobs, in a temporary
+    directory unless ``settings`` names another place. Raises SettingError."""
     broker = Broker(listen, settings, jobs)
     try:
         broker.start()

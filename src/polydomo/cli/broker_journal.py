@@ -48,6 +48,7 @@ class BrokerJournal:
         self._bodies = bodies
         self.recorder: Recorder = EventLog() if journal is None else journal.recorder
         self._timer: asyncio.TimerHandle | None = None
+        self.stop_broker = end_process  # called if the data directory is gone
 
     def begin(self, server: BrokerServer) -> None:
         """Starts the journal; called in the event loop before the broker listens."""
@@ -101,7 +102,7 @@ class BrokerJournal:
             self._tap.tick()
         except PolydomoError as error:
             logs.say(LOG, logging.CRITICAL, "stopping the broker: the data directory is gone", why=str(error))
-            os.kill(os.getpid(), signal.SIGTERM)
+            self.stop_broker()
             return
         except Exception:
             logs.trouble(LOG, "internal error", during="writing to the journal")
@@ -120,11 +121,20 @@ class BrokerJournal:
                 journal.stop()
 
 
-@contextmanager
-def open_journal(settings: Settings, plan: Plan | None = None) -> Iterator[BrokerJournal]:
+def end_process() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def open_here(settings: Settings, plan: Plan | None = None) -> BrokerJournal:
     """Opens the journal that the settings ask for. Raises SettingError if it was set explicitly and cannot be opened."""
     bodies = frozenset(encoded(name) for name in settings.journal.bodies)
-    kept = BrokerJournal(_open(settings, bodies, plan if plan is not None else Plan()), bodies)
+    return BrokerJournal(_open(settings, bodies, plan if plan is not None else Plan()), bodies)
+
+
+@contextmanager
+def open_journal(settings: Settings, plan: Plan | None = None) -> Iterator[BrokerJournal]:
+    """The same for a ``with`` block, which stops the journal if the broker does not."""
+    kept = open_here(settings, plan)
     try:
         yield kept
     finally:
