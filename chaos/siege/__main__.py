@@ -3,10 +3,8 @@
 import argparse
 import sys
 
-from chaos.siege import memory, trust, work
-from chaos.siege.stand import ALLOWANCE, ATTACKS, MAX_MEMORY, MIB, run
-
-assert memory and trust and work  # they fill ATTACKS
+from chaos.siege.every import ATTACKS
+from chaos.siege.stand import ALLOWANCE, MAX_MEMORY, MIB, run
 
 
 def main() -> int:
@@ -14,6 +12,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="attacks to run (all)", metavar="NAME")
     parser.add_argument("--full", action="store_true", help="run the full forms instead of the small ones")
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/reliability.md")
+    parser.add_argument("--access", action="store_true", help="with access control; HTTP attacks run inside TLS")
+    parser.add_argument("--code", default="src", help="directory of the package, such as build/compiled (src)")
     parser.add_argument("--list", action="store_true", help="print the names of the attacks")
     options = parser.parse_args()
     if options.list:
@@ -28,7 +28,7 @@ def main() -> int:
     failed = 0
     for name in options.names or ATTACKS:
         attack = ATTACKS[name]
-        outcome, breaches = run(attack, options.full)
+        outcome, breaches = run(attack, options.full, options.access, options.code)
         failed += bool(breaches)
         if options.markdown:
             verdict = "holds" if not breaches else "; ".join(breaches)

@@ -4,6 +4,7 @@ import contextlib
 import json
 import selectors
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,9 @@ SIGNATURE = b"\xff" + bytes(7) + b"\x01\x7f"
 NULL = b"NULL".ljust(20, b"\0") + bytes(32)
 SP_REQ = b"\x00SP\x00\x00\x30\x00\x00"
 CONNECT_TIME = 30.0  # seconds; the broker may be busy with the attack, and the machine with other things
+TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+TLS.check_hostname = False
+TLS.verify_mode = ssl.CERT_NONE
 NOW = struct.pack("=f", 1.0e9)  # any value works for DBP
 
 
@@ -29,7 +33,7 @@ class Foe:
     """One connection. ``buffer`` limits how much the kernel buffers for it."""
 
     def __init__(self, port: int, host: str = "127.0.0.1", buffer: int = 0) -> None:
-        self.socket = socket.socket()
+        self.socket: socket.socket = socket.socket()
         if buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         if host != "127.0.0.1":
@@ -43,6 +47,29 @@ class Foe:
         foe.socket.sendall(greeting(socket_type))
         foe.read(64)
         foe.read(foe.read(2)[1])
+        return foe
+
+    @classmethod
+    def web(cls, port: int, tls: bool = False, buffer: int = 0) -> Self:
+        """For HTTP, inside TLS if the broker serves it."""
+        foe = cls(port, buffer=buffer)
+        if tls:
+            foe.socket = TLS.wrap_socket(foe.socket, server_hostname="localhost")
+        return foe
+
+    @classmethod
+    def websocket(cls, port: int, tls: bool = False, buffer: int = 0) -> Self:
+        foe = cls.web(port, tls, buffer)
+        foe.socket.sendall(
+            http_head(
+                "GET /v1/ws",
+                "Upgrade: websocket",
+                "Connection: Upgrade",
+                f"Sec-WebSocket-Key: {'A' * 22}==",
+                "Sec-WebSocket-Version: 13",
+            )
+        )
+        foe.read_head()
         return foe
 
     @classmethod
@@ -60,6 +87,20 @@ class Foe:
                 raise ConnectionResetError("the broker closed the connection")
             found += more
         return bytes(found)
+
+    def read_head(self) -> bytes:
+        """The head of an HTTP response."""
+        found = b""
+        while not found.endswith(b"\r\n\r\n"):
+            found += self.read(1)
+        return found
+
+    def exchange(self, request: bytes) -> "tuple[int, bytes]":
+        """Sends an HTTP request and returns the status and the body, or the head if there is no body."""
+        self.socket.sendall(request)
+        head = self.read_head()
+        length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+        return int(head.split(b" ")[1]), self.read(int(length)) if length.strip(b" 0") else head
 
     def send(self, *parts: bytes) -> None:
         self.socket.sendall(join(list(parts)))
@@ -84,8 +125,9 @@ class Foe:
         self.socket.close()
 
 
-def flood(foes: Sequence[Foe], data: Iterable[bytes], seconds: float) -> int:
-    """Sends ``data`` over all connections as fast as the broker reads, for some seconds. Returns the number of bytes sent."""
+def flood(foes: Sequence[Foe], data: Iterable[bytes], seconds: float, reads: bool = False) -> int:
+    """Sends ``data`` over all connections as fast as the broker reads, for some seconds. With ``reads``, answers are read, until the
+    time is over. Returns the number of bytes sent."""
     end = time.monotonic() + seconds
     sent = 0
     pieces = [memoryview(piece) for piece in data]
@@ -93,14 +135,18 @@ def flood(foes: Sequence[Foe], data: Iterable[bytes], seconds: float) -> int:
     with selectors.DefaultSelector() as selector:
         for foe in foes:
             foe.socket.setblocking(False)
-            selector.register(foe.socket, selectors.EVENT_WRITE, foe)
+            selector.register(foe.socket, selectors.EVENT_WRITE | (selectors.EVENT_READ if reads else 0), foe)
         while selector.get_map() and time.monotonic() < end:
-            for key, _ in selector.select(0.05):
+            for key, events in selector.select(0.05):
                 foe = key.data
                 piece, offset = place[foe]
                 try:
+                    if events & selectors.EVENT_READ and not foe.socket.recv(1 << 18):
+                        raise ConnectionResetError
+                    if not events & selectors.EVENT_WRITE:
+                        continue
                     count = foe.socket.send(pieces[piece][offset : offset + (1 << 18)])
-                except BlockingIOError:
+                except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                     continue
                 except OSError:  # the broker has disconnected it
                     selector.unregister(foe.socket)
@@ -109,7 +155,9 @@ def flood(foes: Sequence[Foe], data: Iterable[bytes], seconds: float) -> int:
                 offset += count
                 if offset == len(pieces[piece]):
                     piece, offset = piece + 1, 0
-                if piece == len(pieces):
+                if piece == len(pieces) and reads:
+                    selector.modify(foe.socket, selectors.EVENT_READ, foe)
+                elif piece == len(pieces):
                     selector.unregister(foe.socket)
                 else:
                     place[foe] = piece, offset
@@ -117,6 +165,28 @@ def flood(foes: Sequence[Foe], data: Iterable[bytes], seconds: float) -> int:
         with contextlib.suppress(OSError):
             foe.socket.settimeout(CONNECT_TIME)
     return sent
+
+
+def http_head(start: str, *headers: str) -> bytes:
+    """The head of an HTTP request, such as ``http_head("GET /healthz")``."""
+    return "\r\n".join([f"{start} HTTP/1.1", "Host: localhost", *headers, "", ""]).encode()
+
+
+def http_request(start: str, body: bytes, *headers: str) -> bytes:
+    return http_head(start, f"Content-Length: {len(body)}", *headers) + body
+
+
+def websocket_frame(text: bytes, final: bool = True, opcode: int = 1) -> bytes:
+    """A masked frame; the mask is zero, so that the content stays as it is."""
+    size = len(text)
+    length = (
+        bytes((128 | size,))
+        if size < 126
+        else b"\xfe" + size.to_bytes(2, "big")
+        if size < 65536
+        else b"\xff" + size.to_bytes(8, "big")
+    )
+    return bytes((opcode | (128 if final else 0),)) + length + bytes(4) + text
 
 
 def dbp(command: bytes, body: bytes = b"") -> bytes:

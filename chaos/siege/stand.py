@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,25 @@ ALLOWANCE = 150 * MIB  # for the interpreter, its libraries and copies in progre
 START_TIME = 60.0
 SETTLE = 0.3  # seconds of honest calls after the attack, to see its consequences
 LOOK = 0.02  # seconds between two readings of the broker's memory
+
+# With access control, the peers of the attacks are anonymous, and may do what a member may.
+ACCESS = """
+[server]
+curve = "server.key_secret"
+tls = { cert = "server.pem", key = "server.pem" }
+anonymous = true
+[principals.member]
+token_sha256 = "0000000000000000000000000000000000000000000000000000000000000000"
+[[allow]]
+who = ["anonymous"]
+call = true
+offer = true
+publish = true
+subscribe = true
+register = true
+inspect = true
+bridge = true
+"""
 
 
 @dataclass
@@ -54,21 +74,35 @@ class Outcome:
 class Stand:
     """A broker process with the honest pair beside it."""
 
-    def __init__(self, full: bool = False, words: tuple[str, ...] = (), journal: bool = False) -> None:
+    def __init__(
+        self,
+        full: bool = False,
+        words: tuple[str, ...] = (),
+        journal: bool = False,
+        access: bool = False,
+        code: str = "src",
+    ) -> None:
+        """``access``: with access control and TLS. ``code``: the directory of the package, such as ``build/compiled``."""
         self.full = full
+        self.tls = access
         self._directory = tempfile.TemporaryDirectory(prefix="siege-")
+        self.keys = Path(self._directory.name) / "keys"
+        self.udp = free_udp_port()  # for a setting that needs one: {udp} in ``words``
+        words = tuple(word.format(udp=self.udp) for word in words)
         self.log = Path(self._directory.name) / "log"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("POLYDOMO_")}
+        if access:
+            words = (*words, f"--access={_access_file(self.keys)}")
         limit = [f"--limits-max-memory={MAX_MEMORY}"] if has_setting("limits.max_memory") else []
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "polydomo", "up", "--listen", "tcp://127.0.0.1:0", "--log-json"]
                 + ["--data", f"{self._directory.name}/data", "--journal", "requests" if journal else "off"]
-                + [*limit, "--dbp-broadcast=off", *words],
+                + [*limit, "--dbp-broadcast=off", *words],  # the last value of a flag counts
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**environment, "PYTHONPATH": str(ROOT / "src")},
+                env={**environment, "PYTHONPATH": str(ROOT / code)},
             )
         self.honest: subprocess.Popen[bytes] | None = None
         self.port = 0
@@ -183,6 +217,24 @@ def _output(process: "subprocess.Popen[bytes]") -> IO[bytes]:
     return process.stdout
 
 
+def _access_file(keys: Path) -> Path:
+    from polydomo.keys import write_pair
+    from tests.certificates import Authority
+
+    write_pair(keys, "server")
+    Authority(keys).certificate("server", "DNS:localhost", "IP:127.0.0.1")
+    file = keys / "access.toml"
+    file.touch(0o600)
+    file.write_text(ACCESS)
+    return file
+
+
+def free_udp_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def has_setting(name: str) -> bool:
     from polydomo.server.settings import Settings
 
@@ -202,7 +254,7 @@ class Attack:
     words: tuple[str, ...] = ()  # settings of the broker
     check: Callable[[Stand], list[str]] | None = None  # further checks, at the end
     journal: bool = False
-    only_full: bool = False
+    access: bool = False  # it needs access control
 
     @property
     def stall(self) -> float:
@@ -220,21 +272,21 @@ def attack(
     words: tuple[str, ...] = (),
     check: Callable[[Stand], list[str]] | None = None,
     journal: bool = False,
-    only_full: bool = False,
+    access: bool = False,
 ) -> Callable[[Callable[[Stand], list[Foe]]], Callable[[Stand], list[Foe]]]:
     def add(strike: Callable[[Stand], list[Foe]]) -> Callable[[Stand], list[Foe]]:
         name = strike.__name__.replace("_", "-")
-        ATTACKS[name] = Attack(name, what, strike, prepare, connections, words, check, journal, only_full)
+        ATTACKS[name] = Attack(name, what, strike, prepare, connections, words, check, journal, access)
         return strike
 
     return add
 
 
 @contextlib.contextmanager
-def standing(found: Attack, full: bool) -> Iterator[Stand]:
+def standing(found: Attack, full: bool, access: bool = False, code: str = "src") -> Iterator[Stand]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # inherited by the broker
-    stand = Stand(full, found.words, found.journal)
+    stand = Stand(full, found.words, found.journal, access or found.access, code)
     try:
         yield stand
     finally:
@@ -242,9 +294,9 @@ def standing(found: Attack, full: bool) -> Iterator[Stand]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def run(found: Attack, full: bool = False) -> tuple[Outcome, list[str]]:
+def run(found: Attack, full: bool = False, access: bool = False, code: str = "src") -> tuple[Outcome, list[str]]:
     """Runs one attack; returns the measurements and the problems found."""
-    with standing(found, full) as stand:
+    with standing(found, full, access, code) as stand:
         left: list[Foe] = found.prepare(stand) if found.prepare is not None else []
         stand.begin()
         start = stand.memory()

@@ -45,6 +45,7 @@ MAX_HTTP_HEAD: Final = 16 * KIB  # Request line and headers. nginx accepts 8 KiB
 MAX_HTTP_HEADERS: Final = 100  # A browser sends about 20.
 MAX_HTTP_TARGET: Final = 8_000  # RFC 9110 recommends support for "at least 8000 octets".
 MAX_CHUNK_LINE: Final = 1 * KIB  # One line of chunked encoding: eight digits, plus ignored extensions or trailers.
+CHUNKS_AT_ONCE: Final = 100  # Chunks that are read before the time is measured, each charged as one unit of work.
 HTTP_HEAD_TIME: Final = 10.0  # Timeout of a request head; slower senders are disconnected.
 HTTP_BODY_TIME: Final = 10.0  # Timeout of a body, plus one second for each HTTP_BODY_RATE bytes.
 HTTP_BODY_RATE: Final = 16 * KIB  # Slower than any usable link.
@@ -174,6 +175,9 @@ RESUME_FRACTION: Final = 0.75  # A paused sender is resumed below this fraction 
 # Work is counted in units of about a microsecond on a machine of 2023.
 TURN_WORK: Final = 20_000  # Work of all connections in one turn of the loop: at most 20 ms.
 TURN_SHARE: Final = 2_000  # Work of one connection before it waits for the next turn.
+SLOW_CALLBACK: Final = (
+    0.0005  # Seconds from which the time that a read of a connection took is charged, beyond its price.
+)
 SMALL_READ: Final = 512  # Input of fewer bytes is handled even if the turn is used up: to put it aside costs as much.
 LEAST_SHARE: Final = 200  # The same if many connections wait: 1,000 connections all get a turn within 200 ms.
 WORK_MESSAGE: Final = 2  # To split off and dispatch a message.
@@ -181,6 +185,8 @@ WORK_FRAMES: Final = 4  # Plus one unit for this many frames (as a power of two:
 WORK_BYTES: Final = 12  # Plus one unit for this many bytes (as a power of two: 4 KiB).
 WORK_SEALED: Final = 9  # One unit to decrypt this many bytes (as a power of two: 512).
 WORK_TEXT: Final = 3  # One unit to parse this many bytes of JSON (as a power of two: 8).
+WORK_HTTP: Final = 15  # To read and route the head of an HTTP request.
+WORK_STEP: Final = 20  # The least for a step of work that takes several turns (``wire/steps.py``).
 WORK_REQUEST: Final = 8  # To accept a request, or to forward a reply.
 WORK_PUBLISH: Final = 4  # To publish a message, plus one unit for each subscriber.
 WORK_SUBSCRIBE: Final = 8

@@ -120,6 +120,12 @@ class WebSocketSession(Session):
             self._take(message)
         self._write()
 
+    def unfinished(self) -> int:
+        return self.socket.unfinished()
+
+    def drop_unfinished(self) -> None:
+        self.socket.drop_unfinished()
+
     def _write(self) -> None:
         data = self.socket.out()
         if data:

@@ -5,10 +5,11 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from polydomo.errors import AccessDenied, ProtocolViolation
-from polydomo.limits import UNSENT_NOTICE
+from polydomo.limits import SLOW_CALLBACK, UNSENT_NOTICE
 from polydomo.protocols.detect import Detector, belongs_to_first
 from polydomo.protocols.http_session import HttpSession
 from polydomo.protocols.listener_roles import SHARED, SIBLING, Role
@@ -104,11 +105,26 @@ class Connection(asyncio.Protocol):
         if not server.awake:
             server.wake()
         take = self._take
+        hub = server.hub
+        left = hub.work_left
+        since = perf_counter()
         try:
             if take(data) and self.reading:
                 self._set_reading(False)  # immediately, or the loop would keep reading from it in this turn
         except Exception:
             self.fail()
+        spent = perf_counter() - since
+        if spent > SLOW_CALLBACK:
+            self._charge(spent, left - hub.work_left)
+
+    def _charge(self, spent: float, charged: int) -> None:
+        """A callback took longer than most. As far as the price of its work was too low, the time is charged, to the connection and to
+        the turn."""
+        more = int(spent * 1_000_000) - charged
+        if more > 0:
+            self.server.hub.work_left -= more
+            if self.link is not None:
+                self.link.charge(more)
 
     def _shake(self, data: bytes) -> int:
         """Receives bytes until the handshake is complete."""
@@ -184,10 +200,15 @@ class Connection(asyncio.Protocol):
 
     def go_on(self, link: Link) -> None:
         """Resumes reading from the peer, starting with bytes that were already received."""
+        left = link.hub.work_left
+        since = perf_counter()
         try:
             link.receive(b"")
         except Exception:
             self.fail()
+        spent = perf_counter() - since
+        if spent > SLOW_CALLBACK:
+            self._charge(spent, left - link.hub.work_left)
 
     def fail(self) -> None:
         """An internal error while serving this peer closes this connection only."""

@@ -70,6 +70,7 @@ class BrokerServer:
         self.memo_store = memo_store if memo_store is not None else MemoValues()  # in memory, unless a file is given
         bounds = settings.limits
         self.hub = Hub(Turns())
+        self.hub.clock = time.perf_counter  # work is charged by the time it takes, and by its price at least
         extensions = Extensions(
             credit=settings.mdx.max_credit,
             cancel=True,

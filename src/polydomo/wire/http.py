@@ -15,6 +15,7 @@ from typing import Final
 import httptools
 
 from polydomo.limits import (
+    CHUNKS_AT_ONCE,
     HTTP_SAME_HEAD,
     MAX_CHUNK_LINE,
     MAX_HTTP_HEAD,
@@ -73,6 +74,7 @@ SINGLE: Final = frozenset(
 NEED_DATA: Final = 0
 HEAD: Final = 1
 MESSAGE: Final = 2
+AGAIN: Final = 3  # a part of the input was read; call it again
 
 CHUNKED: Final = -1  # RequestHead.body_size of a chunked body
 
@@ -286,14 +288,17 @@ class ChunkReader:
         self._skipped = 0  # bytes of extensions and trailers
 
     def feed(self, data: bytes, position: int) -> int:
-        """Reads from ``position`` on and returns where it stopped: at the end of the data or of the body. Raises HttpError."""
+        """Reads from ``position`` on, at most CHUNKS_AT_ONCE lines. Returns where it stopped. Raises HttpError."""
         size = len(data)
-        while position < size and not self.done:
+        lines = 0
+        while position < size and not self.done and lines <= CHUNKS_AT_ONCE:
             if self._missing:
                 position = self._content(data, position)
                 continue
-            end = data.find(b"\n", position)
+            lines += 1
+            end = data.find(b"\n", position, position + MAX_CHUNK_LINE)
             if end < 0:
+                self._check_line(size - position)
                 self._line += data[position:]
                 self._check_line(len(self._line))
                 return size
@@ -401,7 +406,7 @@ class RequestReader:
         return rest
 
     def next(self) -> int:
-        """NEED_DATA, HEAD (``head`` is set) or MESSAGE (``body`` is set). Raises HttpError."""
+        """NEED_DATA, AGAIN, HEAD (``head`` is set) or MESSAGE (``body`` is set). Raises HttpError."""
         return self._next_body() if self._reading_body else self._next_head()
 
     def _next_head(self) -> int:
@@ -447,7 +452,7 @@ class RequestReader:
         if self._chunks is not None:
             self._at = self._chunks.feed(data, self._at)
             if not self._chunks.done:
-                return NEED_DATA
+                return AGAIN if self._at < len(data) else NEED_DATA
             self.body = self._chunks.out.getvalue()
             self._chunks = None
         elif self._gather is not None:

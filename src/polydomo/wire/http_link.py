@@ -7,11 +7,21 @@ then, the broker does not read from a client that pipelines requests.
 
 from typing import Final, Protocol
 
-from polydomo.limits import MAX_MESSAGE, TUNNEL_PIECE, WORK_BYTES, WORK_MESSAGE, WORK_TEXT
+from polydomo.limits import (
+    CHUNKS_AT_ONCE,
+    MAX_MESSAGE,
+    TUNNEL_PIECE,
+    WORK_BYTES,
+    WORK_HTTP,
+    WORK_MESSAGE,
+    WORK_STEP,
+    WORK_TEXT,
+)
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import Body
-from polydomo.wire.http import HEAD, NEED_DATA, REASONS, HttpError, RequestHead, RequestReader
+from polydomo.wire.http import AGAIN, HEAD, NEED_DATA, REASONS, HttpError, RequestHead, RequestReader
 from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.steps import Steps
 
 PAUSE_PIPELINED: Final = 1024  # a bit of ``Link.pauses``: input beyond the request that is being answered has arrived
 
@@ -42,6 +52,12 @@ class TunnelHandler(Protocol):
     def on_tunnel_data(self, data: bytes) -> None:
         """Bytes, as they arrive."""
 
+    def unfinished(self) -> int:
+        """Bytes of input that are kept until their message is complete."""
+
+    def drop_unfinished(self) -> None:
+        """Frees them: the connection is gone."""
+
 
 class HttpLink(Link):
     """One HTTP connection."""
@@ -55,6 +71,9 @@ class HttpLink(Link):
         self.reader = RequestReader(max_message)
         self.busy = False  # a request is being answered
         self.tunnel: TunnelHandler | None = None  # upgraded: input goes to this tunnel
+        self.steps: Steps | None = (
+            None  # work for the current request, or message of the tunnel, that goes on in the next turn
+        )
         self.common = b""  # header lines of every response
         self.since = hub.now  # when the current state began: waiting for a request, or receiving one
         self._open = False
@@ -74,7 +93,16 @@ class HttpLink(Link):
 
     def drop_input(self) -> None:
         self._rest = b""
+        self.steps = None
         self.reader.clear()
+        if self.tunnel is not None:
+            self.tunnel.drop_unfinished()
+
+    def run(self, steps: Steps) -> None:
+        """Does this work in steps, as the peer's share allows, before any further input of the peer is handled."""
+        self.steps = steps
+        self.resume(PAUSE_PIPELINED)
+        self.hub.resumed.append(self)  # in case it is not reading now
 
     # --- from the peer
 
@@ -94,52 +122,97 @@ class HttpLink(Link):
                 self.work_left -= WORK_MESSAGE + (len(data) >> WORK_BYTES)
                 self.reader.feed(data)
             self._read()
-            self.book_input(self.reader.held)
+            self.book_input(self._held())
             if self.work_left < 0:
                 self.use_up()
         hub.work_left -= before - self.work_left
         return self.pauses
+
+    def _held(self) -> int:
+        """Bytes of input that is incomplete, or whose handling is."""
+        size = len(self._rest) + (self.reader.held if self.tunnel is None else self.tunnel.unfinished())
+        return size if self.steps is None else size + self.steps.held()
 
     def _pass_on(self, tunnel: TunnelHandler, data: bytes) -> None:
         """Passes on the input of an upgraded connection; what exceeds the connection's share of the turn waits."""
         if self._rest:
             data = self._rest + data
         at = 0
-        while at < len(data) and not self.state and not self.pauses:
-            piece = data[at : at + TUNNEL_PIECE]
-            at += len(piece)
-            self.charge(WORK_MESSAGE + (len(piece) >> WORK_TEXT))
-            tunnel.on_tunnel_data(piece)
+        clock = self.hub.clock
+        since = clock() if clock is not None else 0.0
+        while not self.state and not self.pauses and (at < len(data) or self.steps is not None):
+            left = self.work_left
+            if self.steps is not None:
+                self._step(self.steps)
+            else:
+                piece = data[at : at + TUNNEL_PIECE]
+                at += len(piece)
+                self.charge(WORK_MESSAGE + (len(piece) >> WORK_TEXT))
+                tunnel.on_tunnel_data(piece)
+            if clock is not None:
+                now = clock()
+                self.charge_time(now - since, left - self.work_left)
+                since = now
         self._rest = b"" if self.state else data[at:]
-        self.book_input(len(self._rest))
+        self.book_input(self._held())
 
     def _read(self) -> None:
         reader = self.reader
-        while not self.busy and not self.state and not self.pauses and not self._discard and self.tunnel is None:
+        clock = self.hub.clock
+        since = clock() if clock is not None else 0.0
+        while not self.state and not self.pauses and self.tunnel is None:
+            left = self.work_left
             try:
-                event = reader.next()
-                if event == NEED_DATA:
-                    return
-                head = reader.head
-                assert head is not None
-                if event == HEAD:
-                    self._open = True
-                    self._keep_alive = head.keep_alive
-                    self.http.on_head(head)
-                    if head.expects_continue and reader.unread() and not reader.buffered:
-                        self.send(CONTINUE)
+                if self.steps is not None:
+                    self._step(self.steps)
+                elif self.busy or self._discard:
+                    break
                 else:
-                    self.busy = True
-                    self.http.on_request(head, reader.body)
-                    reader.body = b""
+                    event = reader.next()
+                    if event == NEED_DATA:
+                        break
+                    if event != AGAIN:
+                        self._take(event)
+                    else:
+                        self.charge(CHUNKS_AT_ONCE)
             except HttpError as error:
                 self._reject(error)
+            if clock is not None:
+                now = clock()
+                self.charge_time(now - since, left - self.work_left)
+                since = now
         if self.tunnel is not None:
             rest = reader.rest()
             if rest:
                 self._pass_on(self.tunnel, rest)
-        elif self.busy and reader.buffered:
+        elif self.busy and reader.buffered and self.steps is None:
             self.pause(PAUSE_PIPELINED)
+
+    def _step(self, steps: Steps) -> None:
+        self.charge(WORK_STEP)
+        try:
+            if steps.step() and self.steps is steps:
+                self.steps = None
+        except HttpError:
+            self.steps = None
+            raise
+
+    def _take(self, event: int) -> None:
+        """Handles the head or the body of a request. Raises HttpError."""
+        reader = self.reader
+        head = reader.head
+        assert head is not None
+        if event == HEAD:
+            self.charge(WORK_HTTP)
+            self._open = True
+            self._keep_alive = head.keep_alive
+            self.http.on_head(head)
+            if head.expects_continue and reader.unread() and not reader.buffered:
+                self.send(CONTINUE)
+        else:
+            self.busy = True
+            self.http.on_request(head, reader.body)
+            reader.body = b""
 
     def _reject(self, error: HttpError) -> None:
         """Stops reading after a request whose end is unknown or was not reached."""

@@ -91,6 +91,7 @@ class Hub:
         self.pacer = Pacer()
         self.turns = turns  # None: work is not limited, as in a client
         self.work_left = NO_LIMIT if turns is None else turns.work  # in this turn, for all links together
+        self.clock: Callable[[], float] | None = None  # seconds; None: work is charged by its price alone
         self.input_bytes = 0  # unfinished input of all links
         self.unsent_bytes = 0  # unsent bytes of all links
         self.holding: dict[Link, None] = {}  # links with many of either
@@ -253,6 +254,12 @@ class Link:
         elif not self.pauses & PAUSE_SHARE_USED and not self.state:
             turns.wait(self)
             self.pause(PAUSE_SHARE_USED)
+
+    def charge_time(self, seconds: float, charged: int) -> None:
+        """Charges the time that some work took, as far as it exceeds its price, which was ``charged`` already."""
+        more = int(seconds * 1_000_000) - charged
+        if more > 0:
+            self.charge(more)
 
     def set_source(self, source: str) -> None:
         """Changes the source that the peer belongs to, for fairness."""

@@ -53,6 +53,7 @@ class WebSocket:
         self._protocol = Protocol(SERVER, state=OPEN, max_size=max_message)
         self._pieces: list[bytes] = []  # of a fragmented message
         self._text = False
+        self._held = 0  # bytes of the pieces
 
     @property
     def open(self) -> bool:
@@ -72,6 +73,15 @@ class WebSocket:
             return f"protocol violation: {error}"
         return ""
 
+    def unfinished(self) -> int:
+        """Bytes of an unfinished frame, and of the fragments before it."""
+        return len(self._protocol.reader.buffer) + self._held
+
+    def drop_unfinished(self) -> None:
+        self._protocol.reader.buffer.clear()
+        self._pieces = []
+        self._held = 0
+
     def receive(self, data: bytes) -> "list[Message]":
         """The messages that ``data`` completes. Pings and a close are answered automatically; see ``out``."""
         if not self.open:
@@ -87,12 +97,14 @@ class WebSocket:
         if frame.opcode is not Opcode.CONT:
             self._text = frame.opcode is Opcode.TEXT
         self._pieces.append(bytes(frame.data))
+        self._held += len(frame.data)
         if not frame.fin:
             if len(self._pieces) > MAX_FRAMES:
                 self.fail(CloseCode.POLICY_VIOLATION, f"more than {MAX_FRAMES} fragments")
             return
         message = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces = []
+        self._held = 0
         if not self._text:
             found.append(message)
             return
