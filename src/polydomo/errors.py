@@ -67,6 +67,7 @@ class NotConnected(ConnectionLost):
     """No connection to the broker could be opened in time: the call has not run."""
 
     refused = False  # the system refused the connection at once: no program listens at the address
+    accepted = False  # a program accepted the connection, but did not complete the handshake of a broker
 
 
 class ProtocolViolation(PolydomoError):

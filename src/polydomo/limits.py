@@ -342,6 +342,7 @@ EMQP_WEIGHT: Final = 10  # EventMQ's default weight of a queue (observed).
 EMQP_MAX_WEIGHT: Final = 1_000_000  # Weights are only compared; this bounds the number's length.
 DBP_BEAT_LEAST: Final = 0.1  # Heartbeat intervals are clamped to this range; APPROVED tells the service the result.
 DBP_BEAT_MOST: Final = 3_600.0  # A longer interval would be useless; a shorter one would cost too much.
+DEFAULT_PORT: Final = 5246  # TCP port of a broker, unless another is configured.
 BEACON_PORT: Final = 5245  # UDP port on which the published clients listen for a beacon (observed).
 BEACON: Final = "255.255.255.255:5245"  # Broadcast to the whole network, as the published broker does (observed).
 BEACON_LOCAL: Final = "127.255.255.255:5245"  # Used by a broker that only listens on loopback.

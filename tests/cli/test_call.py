@@ -146,6 +146,16 @@ def test_3_no_reply_in_time(broker: Broker, tmp_path: Path) -> None:
         assert "slow" in complaint(result)
 
 
+@pytest.mark.parametrize("protocol", ["mdx", "mdp1"])
+def test_a_timeout_says_that_the_service_is_paused(broker: Broker, protocol: str) -> None:
+    with broker.worker("echo", "--echo"):
+        assert run("pause", "echo", "--to", broker.url).returncode == 0
+        result = run("call", "echo", "hi", "--timeout", "0.3", "--to", broker.url, "--protocol", protocol)
+        assert result.returncode == 3
+        said = "no reply from echo within 0.3 s: the service is paused; `polydomo resume echo` resumes it"
+        assert complaint(result) == said
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_exit_status_4_if_no_worker_offers_the_service(served: Broker, protocol: str) -> None:
     result = run("call", "ecoh", "hello", "--wait", "0", "--to", served.url, "--protocol", protocol)

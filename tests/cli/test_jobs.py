@@ -1,7 +1,9 @@
 """Durable jobs from the shell, against a real broker."""
 
 import json
+import zoneinfo
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,15 @@ def test_submit_work_and_result(broker: shell.Broker, tmp_path: Path) -> None:
     assert "1 done" in said(broker, "status")
 
 
+def test_a_job_of_a_paused_service_says_so(broker: shell.Broker) -> None:
+    said(broker, "pause", "resting")
+    job = said(broker, "submit", "resting", "hello")
+    for wait in ("0", "100ms"):
+        result = shell.run("result", job, "--wait", wait, POLYDOMO_TO=broker.url)
+        assert complaint(result) == "the job has no outcome yet: its service is paused"
+        assert result.returncode == 3
+
+
 def test_cancel_and_what_is_not_there(broker: shell.Broker) -> None:
     job = said(broker, "submit", "nobody", "x", "--delay", "1h", "--ttl", "2h", "--retries", "2", "--backoff", "5s")
     assert said(broker, "cancel", job) == f"cancelled {job}"
@@ -62,7 +73,10 @@ def test_schedules(broker: shell.Broker) -> None:
     assert said(
         broker, "schedule", "add", "nightly", "30 2 * * *", "backup", "all", "--zone", "Europe/Berlin"
     ).startswith("nightly: next at")
-    assert "Europe/Berlin" in said(broker, "schedule", "ls")
+    zone = zoneinfo.ZoneInfo("Europe/Berlin")
+    (row,) = json.loads(said(broker, "schedule", "ls", "--json"))
+    due = datetime.fromisoformat(row["next"]).astimezone(zone)
+    assert f"{due:%Y-%m-%d} 02:30:00 Europe/Berlin" in said(broker, "schedule", "ls")
     job = said(broker, "schedule", "run", "nightly")
     assert json.loads(said(broker, "job", job, "--json"))["schedule"] == "nightly"
     assert said(broker, "schedule", "rm", "nightly") == "removed nightly"

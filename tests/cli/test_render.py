@@ -21,6 +21,18 @@ def test_a_time_that_was_not_today_has_its_date() -> None:
     assert len(clock("2020-01-31T12:00:00.000000Z")) == len("2026-01-31 12:00:00")
 
 
+def test_a_very_long_name_wraps_and_the_other_columns_stay(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    columns = [Column("service"), Column("state", spare=1), Column("queued", right=True, spare=2)]
+    show_rich(columns, [["s" * 113, "ready", "7"], ["echo", "busy", "0"]])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["service", "state", "queued"]
+    assert "".join(lines).count("s" * 20) and sum(line.count("s") for line in lines[2:]) == 113 + 1
+    assert any(line.split()[1:] == ["ready", "7"] for line in lines)
+
+
 @pytest.mark.parametrize("width", [20, 40, 80, 120, 200])
 def test_a_table_fits_its_terminal(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -1,11 +1,16 @@
 """What a newcomer gets wrong, and what the command line says then: one line, and where to read on."""
 
+import contextlib
 import os
+import re
 import shlex
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +42,94 @@ def test_an_error_is_one_line(words: list[str], said: str) -> None:
     result = run(*words)
     assert complaint(result) == said
     assert result.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "said"),
+    [
+        (["services"], {"POLYDOMO_TO": "foo"}, "POLYDOMO_TO: 'foo' is not an address: "),
+        (["bench"], {"POLYDOMO_TO": "foo"}, "POLYDOMO_TO: 'foo' is not an address: "),
+        (["services", "--to", "foo"], {"POLYDOMO_TO": "bar"}, "--to: 'foo' is not an address: "),
+        (["context", "save", "lab"], {"POLYDOMO_TO": "foo"}, "POLYDOMO_TO: 'foo' is not an address: "),
+        (["open"], {"POLYDOMO_TO": "ipc:///run/x"}, "POLYDOMO_TO: a browser reaches a broker at "),
+        (["services"], {"POLYDOMO_CONTEXT": "lab"}, "POLYDOMO_CONTEXT: unknown context 'lab'; "),
+        (["services", "--context", "lab"], {}, "--context: unknown context 'lab'; "),
+        (["services", "--key", "/nope", "--server-key", "x"], {}, "--key: cannot read /nope: "),
+        (["services", "--key", "/nope"], {}, "--server-key: is missing; "),
+        (["services", "--user", "alice"], {}, "POLYDOMO_TOKEN: is missing; "),
+        (["services", "--to", "7402"], {}, "--to: '7402' is not an address: it has no scheme; did you mean tcp://127."),
+        (
+            ["up", "--listen", "7402"],
+            {},
+            "listen (flag --listen): '7402' is not an address: it has no scheme; did you ",
+        ),
+        (["up"], {"POLYDOMO_LISTEN": "7402"}, "listen (variable POLYDOMO_LISTEN): '7402' is not an address: "),
+        (["replay", "/nope"], {}, "DIR: no such directory: /nope"),
+        (["trace", "7", "--journal", "/nope"], {}, "--journal: no such directory: /nope"),
+    ],
+)
+def test_an_error_names_what_the_user_gave(
+    words: list[str], variables: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = variables
+    result = run(*words, XDG_CONFIG_HOME=str(tmp_path), **given)
+    assert complaint(result).startswith(said)
+    assert result.returncode == 2
+
+
+def test_an_error_in_a_saved_context_names_the_context(tmp_path: Path) -> None:
+    saved = tmp_path / "polydomo" / "contexts"
+    saved.mkdir(parents=True)
+    (saved / "lab.toml").write_text('to = "tcp://127.0.0.1:9"\nkey = "/nope"\nserver_key = "x"\n')
+    result = run("services", POLYDOMO_CONTEXT="lab", XDG_CONFIG_HOME=str(tmp_path))
+    assert complaint(result).startswith("POLYDOMO_CONTEXT lab: key: cannot read /nope: ")
+
+
+@pytest.mark.parametrize("words", [[], ["call"], ["pipeline", "run"]])
+def test_help_is_a_command(words: list[str]) -> None:
+    result = run("help", *words)
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout == run(*words, "--help").stdout
+
+
+def test_help_of_an_unknown_command() -> None:
+    result = run("help", "upp")
+    assert complaint(result) == "No such command 'upp'. Did you mean 'up'? See `polydomo --help`"
+    assert result.returncode == 2
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH_9.6\r\n"], ids=["silent", "ssh"])
+def test_another_program_has_the_port(answer: bytes) -> None:
+    """The advice is not to start a broker at the same address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        held = []
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):  # the test is over
+                while True:
+                    held.append(server.accept()[0])
+                    held[-1].sendall(answer)
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        try:
+            result = run("call", "echo", "--timeout", "2", "--to", url)
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(PATIENCE)
+            for one in held:
+                one.close()
+    said = complaint(result)
+    if answer:
+        assert said == f"{url}: not a ZMTP greeting; is it a polydomo broker?"
+    else:
+        assert said.startswith(
+            f"no broker answers at {url} (a program accepted the connection, but did not answer within "
+        )
+        assert said.endswith("; another program may use this address: stop it, or start the broker at another address")
+        assert re.search(r"within [\d.]{1,3} s", said), said
+        assert result.returncode == 5
 
 
 @pytest.mark.parametrize(

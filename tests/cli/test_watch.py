@@ -150,6 +150,33 @@ def test_only_reasons_are_truncated_at_any_width(width: int) -> None:
         assert "last half minute" in text and "answered" in text
 
 
+@pytest.mark.parametrize("width", [100, 140, 200])
+def test_a_very_long_name_leaves_room_for_the_other_columns(width: int) -> None:
+    name = "s" * 113
+    service = {**figures()["services"][0], "name": name}
+    worker = {**figures()["workers_list"][1], "name": "n" * 200, "services": [name, "other"]}
+    event = {**figures()["events"][0], "name": name}
+    text = shown(figures(services=[service], workers_list=[worker], events=[event]), width)
+    rows = [line.rstrip() for line in text.splitlines() if "ssss" in line]
+    assert len(rows) == 3 and all(len(row) <= width for row in rows)
+    assert all("\N{HORIZONTAL ELLIPSIS}" in row for row in rows[:2])
+    assert all(word in rows[0] for word in ("sssss", "busy", "7", "1234", "4.2 ms")), rows[0]
+    assert all(word in rows[1] for word in ("w1 (nnn", "late", "ssss", "silent for")), rows[1]
+    assert all(word in rows[2] for word in ("worker", "ssss", "late", "silent for")), rows[2]
+
+
+def test_workers_and_services_are_sorted_as_people_count() -> None:
+    worker = {**figures()["workers_list"][0], "state": "ready"}
+    names = ["w10", "w2", "w100", "w1"]
+    found = figures(
+        workers_list=[{**worker, "worker": name, "state_us": int(name[1:])} for name in names],
+        services=[{**figures()["services"][0], "name": name} for name in names],
+    )
+    for text in (shown(found), "\n".join(lines(found))):
+        first = [line.split()[0] for line in text.splitlines() if line.strip()]
+        assert [word for word in first if word in names] == ["w1", "w2", "w10", "w100"] * 2
+
+
 def test_peers_cannot_steer_the_terminal() -> None:
     row = {**figures()["services"][0], "name": "\x1b[31mevil[red]\n"}
     found = figures(services=[row])

@@ -4,19 +4,24 @@ from the page, and names that try to inject markup.
 Screenshots are written to build/screenshots, to be looked at.
 """
 
+import asyncio
+import contextlib
 import enum
+import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from polydomo import Client, Worker, testing
+from polydomo import AsyncClient, Client, Worker, logs, testing
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -213,6 +218,57 @@ def test_a_worker_that_dies_while_the_page_is_open(browser: Any, broker: testing
     finally:
         process.kill()
         process.wait()
+
+
+def test_workers_are_sorted_as_people_count(browser: Any) -> None:
+    with testing.broker() as broker, contextlib.ExitStack() as stack:
+        for number in range(1, 12):
+            worker = Worker(broker.url)
+            worker.add("many", lambda call: call.body)
+            stack.enter_context(worker)
+            broker.wait_for("many", workers=number)
+        with Page(browser, broker, "light") as one:
+            one.open("workers")
+            one.page.locator("tbody tr").nth(10).wait_for()
+            shown = one.page.locator("tbody tr th").all_inner_texts()
+            assert shown == [f"w{number}" for number in range(1, 12)]
+
+
+def test_a_log_record_has_the_fields_that_the_command_line_shows(browser: Any, broker: testing.Broker) -> None:
+    handler = logs.Handler(broker.url, service="resize")
+    logger = logging.getLogger("tests.dashboard")
+    logger.addHandler(handler)
+    try:
+        logger.error("it broke", extra={"size": 7, "file": "a.png"}, exc_info=ValueError("no such colour"))
+        handler.flush()
+        with Page(browser, broker, "light") as one:
+            one.open("logs")
+            line = one.page.locator("li.log", has_text="it broke")
+            line.wait_for()
+            fields = line.locator(".field").all_inner_texts()
+            assert {"size=7", "file=a.png"} <= set(fields) and not any("exception" in field for field in fields)
+            assert "ValueError: no such colour" in line.locator("pre").inner_text()
+            one.page.get_by_label("Filter log records").fill("a.png")
+            assert one.page.locator("li.log").count() == 1
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+
+
+async def add_schedule(url: str) -> None:
+    async with AsyncClient(url) as client:
+        await client.jobs.schedule("nightly", "backup", "30 2 * * *", (b"",), zone="Asia/Tokyo")
+
+
+def test_a_schedule_shows_the_date_and_its_own_zone(browser: Any) -> None:
+    with testing.broker(jobs=True) as broker:
+        with ThreadPoolExecutor(1) as pool:  # playwright runs an event loop in this thread
+            pool.submit(asyncio.run, add_schedule(broker.url)).result(WAIT / 1000)
+        with Page(browser, broker, "light") as one:
+            one.open("jobs")
+            cell = one.page.locator("tr", has_text="nightly").locator('[data-title="Next run"]')
+            cell.wait_for()
+            assert re.fullmatch(r"\d{4}-\d\d-\d\d 02:30:00 Asia/Tokyo", cell.inner_text())
 
 
 def test_names_and_bodies_cannot_inject_markup(browser: Any, broker: testing.Broker) -> None:

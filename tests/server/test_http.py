@@ -182,6 +182,19 @@ def test_failures_are_problems(http: httpx.Client, site: Site) -> None:
     problem(http.get("/v1/call/%zz"), 400, "bad-request")
 
 
+@pytest.mark.parametrize("key", [{}, {"idempotency-key": "k1"}], ids=["plain", "keyed"])
+def test_a_timeout_says_that_the_service_is_paused(key: dict[str, str]) -> None:
+    with testing.broker() as broker, httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=WAIT) as http:
+        worker = polydomo.Worker(broker.url)
+        worker.add("upper", lambda call: call.text.upper())
+        with worker:
+            assert http.post("/v1/call/polydomo.pause", json={"service": "upper"}).json()["paused"]
+            found = problem(http.post("/v1/call/upper", headers={"polydomo-timeout": "50ms", **key}), 504, "timeout")
+            assert found["detail"] == "the deadline passed: the service is paused"
+            assert not http.post("/v1/call/polydomo.resume", json={"service": "upper"}).json()["paused"]
+            assert http.post("/v1/call/upper", content="hello").text == "HELLO"
+
+
 def test_a_call_waits_for_a_worker_where_asked(http: httpx.Client, site: Site) -> None:
     late = polydomo.Worker(site.broker.url)
     late.add("late", lambda call: "there")

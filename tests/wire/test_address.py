@@ -36,17 +36,25 @@ def test_good(text: str, address: Address) -> None:
     [
         ("", "no scheme"),
         ("localhost:5246", "did you mean tcp://localhost:5246?"),
-        ("localhost", "no scheme; write tcp://HOST:PORT"),
-        ("http://localhost:80", "does not know 'http://'"),
-        ("TCP://localhost:80", "does not know 'TCP://'"),
-        ("tcp://", "the port is missing"),
-        ("tcp://localhost", "the port is missing"),
-        ("tcp://[::1]", "the port is missing"),
+        ("7402", "no scheme; did you mean tcp://127.0.0.1:7402?"),
+        (":7402", "no scheme; did you mean tcp://127.0.0.1:7402?"),
+        ("localhost", "no scheme; did you mean tcp://localhost:5246?"),
+        ("::1", "no scheme; write tcp://HOST:PORT"),
+        ("/run/polydomo.sock", "no scheme; did you mean ipc:///run/polydomo.sock?"),
+        ("unix:///run/polydomo.sock", "does not know 'unix://'; did you mean ipc:///run/polydomo.sock?"),
+        ("http://localhost:80", "does not know 'http://'; did you mean tcp://localhost:80?"),
+        ("http://user:word@broker:7402/v1/call?x=1", "does not know 'http://'; did you mean tcp://broker:7402?"),
+        ("https://broker", "does not know 'https://'; did you mean tcp://broker:5246?"),
+        ("TCP://localhost:80", "does not know 'TCP://'; did you mean tcp://localhost:80?"),
+        ("tcp://", "the port is missing; write tcp://HOST:PORT"),
+        ("tcp://localhost", "the port is missing; did you mean tcp://localhost:5246?"),
+        ("tcp://[::1]", "the port is missing; did you mean tcp://[::1]:5246?"),
         ("tcp://:5246", "the host is missing"),
         ("tcp://localhost:", "'' is not a port"),
         ("tcp://localhost:65536", "'65536' is not a port; write a number from 0 to 65535"),
         ("tcp://localhost:-1", "'-1' is not a port"),
-        ("tcp://localhost:5246/", "'5246/' is not a port"),
+        ("tcp://localhost:5246/", "a path follows the port; did you mean tcp://localhost:5246?"),
+        ("tcp://localhost:x/", "'x/' is not a port"),
         ("tcp://localhost:٣", "is not a port"),
         ("tcp://localhost:000001", "is not a port"),
         ("tcp://127.0.0.1:1,tcp://127.0.0.1:2", "these are several addresses"),
@@ -80,6 +88,22 @@ def test_longest_path() -> None:
     assert parse_url(f"ipc://{path}").path == path
     with pytest.raises(SettingError):
         parse_url(f"ipc://{path}a")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("https://broker:7402", "tls+tcp://broker:7402"),
+        ("wss://broker/v1/ws", "tls+tcp://broker:5246"),
+        ("tls+tcp://broker", "tls+tcp://broker:5246"),
+        ("ws://broker:7402", "tcp://broker:7402"),
+    ],
+)
+def test_a_client_is_told_the_address_it_probably_meant(text: str, meant: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        parse_url(text, connect=True)
+    assert str(caught.value).endswith(f"did you mean {meant}?")
+    parse_url(meant, connect=True)
 
 
 @pytest.mark.parametrize(

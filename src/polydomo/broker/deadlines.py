@@ -10,6 +10,9 @@ from polydomo.protocols.request import DONE, HELD, NO_WORKER, PARKED, QUEUED, TI
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
+PASSED = "the deadline passed"
+PASSED_PAUSED = "the deadline passed: the service is paused"
+
 
 def start_waiting(broker: "Broker", request: Request, limits: TimeLimits) -> None:
     """Called when the request is queued or requeued."""
@@ -50,6 +53,9 @@ def request_due(broker: "Broker", request: Request, limits: TimeLimits) -> None:
     now = broker.now + TIME_TOLERANCE
     worker = request.worker
     if limits.deadline and now >= limits.deadline:
+        # A request with a key, or to a memoised service, is held until the shared run has its outcome.
+        waited = request.service.paused and (worker is None or worker.session.runs_shared)
+        why = PASSED_PAUSED if waited else PASSED
         if request.state == QUEUED:
             queues.remove(request.service, request)
         elif request.state == PARKED and outcomes.unpark(broker, request):
@@ -57,10 +63,10 @@ def request_due(broker: "Broker", request: Request, limits: TimeLimits) -> None:
         elif worker is not None and not worker.session.is_bridge:  # another broker knows the deadline
             if outcomes.taken_back(worker, request):  # otherwise the worker holds it until it answers
                 del worker.held[request.token]
-                outcomes.fail(broker, request, TIMEOUT, "the deadline passed")
+                outcomes.fail(broker, request, TIMEOUT, why)
                 dispatch.request_released(broker, worker)
                 return
-        outcomes.fail(broker, request, TIMEOUT, "the deadline passed")
+        outcomes.fail(broker, request, TIMEOUT, why)
     elif request.state == QUEUED and limits.queue_deadline and now >= limits.queue_deadline:
         queues.remove(request.service, request)
         outcomes.fail(broker, request, NO_WORKER, "no worker was free in time")

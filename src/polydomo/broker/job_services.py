@@ -62,6 +62,7 @@ ONLY_FIRST: Final[frozenset[bytes]] = NAMES | titanic.NAMES | {ACCEPT, b"polydom
 
 NOT_FOUND = "not-found"
 PENDING = "pending"
+NO_OUTCOME = "the job has no outcome yet"
 WITHOUT_STORE = "this broker has no job store; start it with the setting `store`"
 
 
@@ -130,10 +131,15 @@ def wait_over(durable: "Durable", request: Request, wait: "Wait") -> None:
         answer(
             durable,
             request,
-            {"job": job.id, "state": job.phase, "error": PENDING, "text": "the job has no outcome yet"},
+            {"job": job.id, "state": job.phase, "error": PENDING, "text": _pending(durable, job.service)},
         )
     else:
-        fail(durable, request, PENDING, "the job has no outcome yet")
+        fail(durable, request, PENDING, NO_OUTCOME)
+
+
+def _pending(durable: "Durable", service: bytes) -> str:
+    """Why a job has no result."""
+    return f"{NO_OUTCOME}: its service is paused" if service in durable.jobs.paused else NO_OUTCOME
 
 
 # --- jobs -----------------------------------------------------------------------------------------------------------------
@@ -237,7 +243,7 @@ def _result(durable: "Durable", request: Request, id: str, seconds: float) -> No
         elif _denied(durable, request, job.service):
             return
         elif job.state not in states.ENDED or job.id in durable.jobs.open:
-            answer(durable, request, {**job_row(job), "error": PENDING, "text": "the job has no outcome yet"})
+            answer(durable, request, {**job_row(job), "error": PENDING, "text": _pending(durable, job.service)})
         else:
             answer(durable, request, job_row(job), job.result)
 

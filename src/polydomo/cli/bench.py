@@ -13,6 +13,7 @@ import typer
 from polydomo.cli import options
 from polydomo.cli.options import CLIENT_VARIABLE, Json
 from polydomo.cli.render import Column, show, show_json
+from polydomo.cli.security import remember_name
 from polydomo.journal.quantities import counted
 from polydomo.limits import MAX_BODY
 
@@ -36,6 +37,7 @@ def bench(
             "--to",
             metavar="URL",
             envvar=CLIENT_VARIABLE,
+            callback=remember_name,
             help="Address of the broker to measure.  [default: start one]",
         ),
     ] = None,

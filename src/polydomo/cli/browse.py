@@ -9,6 +9,7 @@ import typer
 
 from polydomo.cli import options
 from polydomo.cli.options import To
+from polydomo.cli.security import name_of
 from polydomo.errors import NotConnected, SettingError
 
 LOOK_TIME = 3.0  # seconds to wait for an answer from the broker
@@ -55,7 +56,9 @@ def page_of(url: str) -> str:
     """
     scheme, _, rest = url.partition("://")
     if scheme not in ("tcp", "tls+tcp"):
-        raise SettingError(f"--to: a browser reaches a broker at tcp:// and tls+tcp:// addresses, not at {url}")
+        raise SettingError(
+            f"{name_of('to')}: a browser reaches a broker at tcp:// and tls+tcp:// addresses, not at {url}"
+        )
     return f"{'https' if scheme == 'tls+tcp' else 'http'}://{rest}/"
 
 

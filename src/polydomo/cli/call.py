@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -89,7 +89,7 @@ def call(
     from polydomo.cli.arguments import frames_of
     from polydomo.cli.exit_status import needs_broker
     from polydomo.client.aio import AsyncClient
-    from polydomo.errors import CallFailed, SettingError
+    from polydomo.errors import CallFailed, CallTimeout, SettingError
 
     if raw and json:
         raise SettingError("--raw and --json: choose one")
@@ -112,6 +112,10 @@ def call(
                     client, name, typed or frames, headers, patience, ask, f" --to {to}" if to else "", idempotency_key
                 ):
                     write(part)
+            except CallTimeout as error:
+                if not await is_paused(client, service):
+                    raise
+                raise CallTimeout(f"{error}: the service is paused; `polydomo resume {service}` resumes it") from None
             except CallFailed as error:
                 from polydomo.worker.typed import INVALID
 
@@ -181,12 +185,21 @@ async def refuse_unknown(client: "AsyncClient", service: bytes, first: "asyncio.
 
 async def names(client: "AsyncClient") -> list[str]:
     """The names of all services that have workers; empty if the broker is not polydomo and cannot list them."""
+    return [row["name"] for row in await services(client) if row["workers"]]
+
+
+async def is_paused(client: "AsyncClient", service: str) -> bool:
+    return any(row["name"] == service and row["state"] == "paused" for row in await services(client))
+
+
+async def services(client: "AsyncClient") -> list[dict[str, Any]]:
+    """The rows of ``polydomo services``; empty if the broker is not polydomo and cannot list them."""
     from polydomo.errors import PolydomoError
 
     try:
         rows = (await client.call("polydomo.services", timeout=HINT_TIME)).json()
-        return [row["name"] for row in rows if row["workers"]]
-    except (PolydomoError, ValueError, TypeError, KeyError):
+        return [row for row in rows if {"name", "workers", "state"} <= row.keys()]
+    except (PolydomoError, ValueError, TypeError, AttributeError):
         return []
 
 

@@ -136,10 +136,10 @@ async def stay(url: str, information: dict[str, object], timeout: float, udp_por
         def lost(self, error: "PolydomoError") -> None:
             if not self.missing:
                 self.missing = True
-                absent = isinstance(error, NotConnected)
-                print_error(
-                    f"{not_there(url, str(error))}; waiting for the broker" if absent else f"{error}; registering again"
-                )
+                if isinstance(error, NotConnected):
+                    print_error(f"{not_there(url, str(error), error.accepted)}; waiting for the broker")
+                else:
+                    print_error(f"{error}; registering again")
 
     place = catalog.AsyncCatalog(url, timeout=timeout)
     udp = Address(DISCOVER, "*", udp_port) if udp_port else None

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polydomo.cli.render import natural
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -53,7 +55,9 @@ def service_names(ctx: Any, incomplete: str) -> list[str]:
     try:
         url = options.address(ctx.params.get("to"))
         rows = asyncio.run(asyncio.wait_for(fetch(url, "services", ASK_TIME), ASK_TIME))
-        return sorted(row["name"] for row in rows if row["workers"] and row["name"].startswith(incomplete))
+        return sorted(
+            (row["name"] for row in rows if row["workers"] and row["name"].startswith(incomplete)), key=natural
+        )
     except Exception:  # an error must not appear in the middle of a command line
         return []
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from polydomo.cli import options
 from polydomo.cli.options import Json, To
 
 context_app = typer.Typer(help="Save a broker's address and keys under a name.", no_args_is_help=True)
@@ -36,7 +37,7 @@ def save(
 
     if security.chosen.pop("context", None) is not None:
         raise SettingError("--context: cannot be used with `context save`; give --to and the key files")
-    url = security.target(to)
+    url = options.address(to)
     made = security.given()
     path = contexts.save(
         name,

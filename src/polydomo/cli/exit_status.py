@@ -81,7 +81,7 @@ def needs_broker(url: str) -> Iterator[None]:
     try:
         yield
     except NotConnected as error:
-        raise NotConnected(not_there(url, str(error))) from None
+        raise NotConnected(not_there(url, str(error), error.accepted)) from None
 
 
 def following(url: str) -> None:
@@ -126,7 +126,8 @@ def no_answer(url: str, why: str = "") -> str:
     return f"no broker answers at {url}"
 
 
-def not_there(url: str, why: str = "") -> str:
+def not_there(url: str, why: str = "", accepted: bool = False) -> str:
+    """What failed and what to do. ``accepted``: a program accepted the connection, so a broker cannot be started at that address."""
     from polydomo.client.aio import DEFAULT_URL
     from polydomo.wire.address import is_loopback, parse_url
 
@@ -134,6 +135,8 @@ def not_there(url: str, why: str = "") -> str:
     if url.startswith("discover://"):
         return f"{reason or 'no broker was discovered'}; start one with `polydomo up --beacon`"
     text = no_answer(url, why)
+    if accepted:
+        return f"{text}; another program may use this address: stop it, or start the broker at another address"
     if url == DEFAULT_URL:
         return f"{text}; start one with `polydomo up`"
     if "," in url:

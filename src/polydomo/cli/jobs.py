@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +11,7 @@ import typer
 from polydomo.cli import journal_search, options
 from polydomo.cli.call import read_body, write_raw, write_text
 from polydomo.cli.options import Json, To
-from polydomo.cli.render import Column, show, show_json
+from polydomo.cli.render import Column, clock, in_zone, show, show_json
 from polydomo.errors import SettingError
 from polydomo.journal.quantities import size
 
@@ -233,9 +233,9 @@ def cells(row: Row) -> list[str]:
         row["service"],
         row["state"],
         str(row["attempts"]),
-        short(row["created"]),
-        short(row["due"]) if row["state"] == "delayed" else "",
-        short(row["ended"]),
+        clock(row["created"]),
+        clock(row["due"]) if row["state"] == "delayed" else "",
+        clock(row["ended"]),
         size(row["body_bytes"]) if row["body_bytes"] is not None else "",
         reason(row),
     ]
@@ -245,18 +245,6 @@ def reason(row: Row) -> str:
     if row["outcome"] in ("", "ok", "cancelled"):
         return str(row["reason"])
     return f"{row['outcome']}: {row['reason']}" if row["reason"] else str(row["outcome"])
-
-
-def short(moment: str | None) -> str:
-    """
-    >>> short("2026-01-31T12:00:00.250000Z").endswith(":00")
-    True
-    """
-    if not moment:
-        return ""
-    local = datetime.fromisoformat(moment).astimezone()
-    today = datetime.now(UTC).astimezone().date()
-    return local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M:%S")
 
 
 def job(id: Id, to: To = None, json: Json = False, timeout: Timeout = 30.0) -> None:
@@ -279,10 +267,10 @@ def job(id: Id, to: To = None, json: Json = False, timeout: Timeout = 30.0) -> N
         "schedule": row["schedule"],
         "priority": str(row["priority"]) if row["priority"] else "",
         "attempts": f"{row['attempts']} of {retries['attempts']}",
-        "created": short(row["created"]),
-        "due": short(row["due"]),
-        "expires": short(row["expires"]),
-        "ended": short(row["ended"]),
+        "created": clock(row["created"]),
+        "due": clock(row["due"]),
+        "expires": clock(row["expires"]),
+        "ended": clock(row["ended"]),
         "body": size(row["body_bytes"]) if row["body_bytes"] is not None else "",
         "result": size(row["result_bytes"]) if row["result_bytes"] is not None else "",
     }
@@ -303,7 +291,7 @@ ATTEMPTS = [
 
 def attempt_cells(row: Row) -> list[str]:
     outcome = f"{row['outcome']}: {row['reason']}" if row["reason"] else row["outcome"]
-    return [str(row["attempt"]), short(row["started"]), short(row["ended"]), row["worker"], outcome]
+    return [str(row["attempt"]), clock(row["started"]), clock(row["ended"]), row["worker"], outcome]
 
 
 # --- dead jobs ----------------------------------------------------------------------------------------------------------------
@@ -425,7 +413,7 @@ def schedule_add(
     if json:
         show_json(row)
     else:
-        typer.echo(f"{name}: next at {short(row['next'])}")
+        typer.echo(f"{name}: next at {in_zone(row['next'], zone)}")
 
 
 @schedule_commands.command("ls")
@@ -452,7 +440,7 @@ def schedule_ls(to: To = None, json: Json = False, timeout: Timeout = 30.0) -> N
                     row.get("when", ""),
                     row.get("zone", ""),
                     row.get("missed", ""),
-                    row["problem"] or short(row["next"]),
+                    row["problem"] or in_zone(row["next"], row.get("zone", "")),
                 ]
                 for row in rows
             ],

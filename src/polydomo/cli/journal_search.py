@@ -254,23 +254,25 @@ class OpenedJournal:
     run: int = 0  # the current run, if a broker was asked
 
 
-def find(journal: Path | None, to: str | None) -> OpenedJournal:
-    """The journal to read: ``--journal``, the broker's, or, if no broker answers, the one in ./polydomo-data."""
+def find(journal: Path | None, to: str | None, name: str = "--journal") -> OpenedJournal:
+    """The journal to read: ``--journal``, the broker's, or, if no broker answers, the one in ./polydomo-data. Errors call it ``name``."""
     try:
         from polydomo.journal.reader import Reader
     except ImportError:
         raise SettingError("reading a journal needs pyarrow (pip install 'polydomo[journal]')") from None
     if journal is not None:
-        return OpenedJournal(Reader([_journal_in(journal)]), journal)
+        return OpenedJournal(Reader([_journal_in(journal, name)]), journal)
     url = options.address(to)
     try:
         status = asyncio.run(_flushed(url))
-    except NotConnected:
+    except NotConnected as error:
         if to is None and (DEFAULT_DATA / "journal").is_dir():
             return OpenedJournal(Reader([DEFAULT_DATA / "journal"]), DEFAULT_DATA / "journal")
         from polydomo.cli.exit_status import not_there
 
-        raise NotConnected(f"{not_there(url)}, or name the journal with --journal DIR") from None
+        raise NotConnected(
+            f"{not_there(url, str(error), error.accepted)}, or name the journal with --journal DIR"
+        ) from None
     if "directory" not in status:
         raise PolydomoError(f"the broker at {url} keeps no journal; start it with --journal requests or messages")
     directory = Path(status["directory"])
@@ -288,13 +290,13 @@ def find(journal: Path | None, to: str | None) -> OpenedJournal:
     return OpenedJournal(Reader([directory]), directory, decode(status["run"]))
 
 
-def _journal_in(directory: Path) -> Path:
+def _journal_in(directory: Path, name: str) -> Path:
     """The directory itself, or the journal directory inside it if it is a broker's data directory."""
     for candidate in (directory, directory / "journal"):
         if any(candidate.glob("kind=*")):
             return candidate
     if not directory.is_dir():
-        raise SettingError(f"--journal: no such directory: {directory}")
+        raise SettingError(f"{name}: no such directory: {directory}")
     typer.echo(f"polydomo: the journal in {directory} is still empty", err=True)
     return directory
 

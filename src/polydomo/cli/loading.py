@@ -47,7 +47,7 @@ PANELS = {
     },
     "Tables and reports (Spark)": {"pipeline": "pipeline", "query": "query", "report": "report", "spark": "spark"},
     "Benchmark": {"bench": "bench"},
-    "Shell integration": {"completion": "completion", "man": "completion"},
+    "Help and shell integration": {"help": "help", "completion": "completion", "man": "completion"},
     "Access control": {"keys": "keys", "access": "access", "context": "context"},
 }
 MODULES = {command: module for commands in PANELS.values() for command, module in commands.items()}

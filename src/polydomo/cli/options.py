@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from polydomo.cli.security import name_of, remember_name
+
 CLIENT_VARIABLE = "POLYDOMO_TO"  # the address that commands connect to; not a setting of the broker
 
 To = Annotated[
@@ -14,6 +16,7 @@ To = Annotated[
         "--to",
         metavar="URL",
         envvar=CLIENT_VARIABLE,
+        callback=remember_name,
         help="Address of the broker; discover:// waits for a beacon.  [default: tcp://127.0.0.1:5246]",
     ),
 ]
@@ -72,7 +75,7 @@ def address(to: str | None) -> str:
         for url in to.split(",") if to else []:
             parse_url(url.strip(), connect=True)
     except SettingError as error:
-        raise SettingError(f"--to: {error}") from None
+        raise SettingError(f"{name_of('to')}: {error}") from None
     return target(to)
 
 

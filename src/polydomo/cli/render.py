@@ -4,10 +4,11 @@ Names and texts come from peers, so terminal control characters are escaped.
 """
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 import typer
 
@@ -23,6 +24,7 @@ class Column:
 
 
 FOLDED = 14  # minimum width of a column that wraps
+LONG = 40  # a longer cell of any column wraps, so that one long name does not displace the other columns
 
 
 def on_terminal() -> bool:
@@ -40,6 +42,7 @@ def show(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
 
 def show_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     from rich.box import SIMPLE_HEAD
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -53,7 +56,7 @@ def show_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
             Text(column.title),
             justify="right" if column.right else "left",
             overflow="fold",
-            no_wrap=fits and not column.folds,
+            no_wrap=fits and not column.folds and not any(cell_len(row[i]) > LONG for row in rows),
         )
     for row in rows:
         table.add_row(*(Text(row[i]) for i in kept))  # Text, since a service may be called "[red]"
@@ -76,7 +79,7 @@ def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
     need = []
     for i, column in enumerate(columns):
         widest = max(cell_len(cell) for cell in (column.title, *(row[i] for row in rows)))
-        need.append(min(widest, FOLDED) if column.folds else widest)
+        need.append(min(widest, FOLDED if column.folds else LONG))
     kept = list(range(len(columns)))
     while sum(need[i] + 2 for i in kept) - 2 > width:
         least = max(kept, key=lambda i: columns[i].spare)
@@ -115,15 +118,44 @@ def clean(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def natural(text: str) -> list[tuple[int, str]]:
+    """A sort key that orders numbers in a text by their value.
+
+    >>> sorted(["w10", "w2", "w1", "gpu", "w"], key=natural)
+    ['gpu', 'w', 'w1', 'w2', 'w10']
+    """
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
+
+
 def local(time: str) -> datetime:
     """The local time of an ISO 8601 time."""
     return datetime.fromisoformat(time).astimezone()
 
 
-def clock(time: str) -> str:
-    """The local time of an ISO 8601 time, with the date if that is not today."""
+def clock(time: str | None) -> str:
+    """The local time of an ISO 8601 time, with the date if that is not today; empty for None."""
+    if not time:
+        return ""
     then = local(time)
     return then.strftime("%H:%M:%S" if then.date() == datetime.now().date() else "%Y-%m-%d %H:%M:%S")
+
+
+def in_zone(time: str | None, zone: str) -> str:
+    """The date and time of a schedule's next run, in its own time zone.
+
+    >>> in_zone("2026-01-31T01:30:00.000000Z", "Europe/Berlin"), in_zone("2026-01-31T01:30:00.000000Z", "")
+    ('2026-01-31 02:30:00 Europe/Berlin', '2026-01-31 01:30:00 UTC')
+    """
+    import zoneinfo
+
+    if not time:
+        return ""
+    then = datetime.fromisoformat(time)
+    try:
+        shown = then.astimezone(zoneinfo.ZoneInfo(zone or "UTC"))
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # this machine does not know the zone
+        shown, zone = then.astimezone(UTC), "UTC"
+    return f"{shown:%Y-%m-%d %H:%M:%S} {zone or 'UTC'}"
 
 
 def latency(microseconds: int | None) -> str:

@@ -63,7 +63,7 @@ def replay(
     from polydomo.cli.exit_status import needs_broker
 
     factor = pace(speed)
-    found = journal_search.find(journal, None)  # first, because it reports missing packages
+    found = journal_search.find(journal, None, "DIR")  # first, because it reports missing packages
     from polydomo.journal import schema
     from polydomo.journal.reader import moment
     from polydomo.journal.replay import asked

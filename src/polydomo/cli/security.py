@@ -5,6 +5,8 @@ token, because other users can see a process's arguments.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,18 +14,40 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from polydomo.client.contexts import Context
     from polydomo.client.security import Security
 
 CONTEXT_VARIABLE = "POLYDOMO_CONTEXT"
 TOKEN_VARIABLE = "POLYDOMO_TOKEN"
 VARIABLES = (CONTEXT_VARIABLE, TOKEN_VARIABLE)  # variables for clients; not settings of the broker
 
+CREDENTIALS = ("key", "server_key", "ca", "cert", "user", "token")
+
 PANEL = "Access control"
 
 chosen: dict[str, str] = {}
+_named: dict[str, str] = {}  # option -> the flag or variable that the user gave
 
 
-def _remember(param: typer.CallbackParam, value: str | None) -> str | None:
+def remember_name(ctx: typer.Context, param: typer.CallbackParam, value: str | None) -> str | None:
+    """A callback of options that a variable can set too: errors name what the user gave."""
+    name = str(param.name)
+    source = ctx.get_parameter_source(name)
+    _named[name] = str(param.envvar) if source is not None and source.name == "ENVIRONMENT" else flag_of(name)
+    return value
+
+
+def name_of(option: str) -> str:
+    """The flag or the variable from which the option's value comes."""
+    return _named.get(option, flag_of(option))
+
+
+def flag_of(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
+
+
+def _remember(ctx: typer.Context, param: typer.CallbackParam, value: str | None) -> str | None:
+    remember_name(ctx, param, value)
     if value:
         chosen[str(param.name)] = value
     else:
@@ -73,14 +97,16 @@ def add_to_command(command: Any) -> None:
 
 
 def target(to: str | None) -> str:
-    """The address a command connects to, with the credentials from the options. Raises SettingError."""
+    """The address a command connects to, with the credentials from the options. Raises SettingError, with the flag or variable."""
     from polydomo.client import contexts, security
     from polydomo.client.security import DEFAULT_URL
 
     made = given()
+    saved = None
     name = chosen.get("context")
     if name:
-        saved = contexts.load(name)
+        with _named_as_given():
+            saved = contexts.load(name)
         to = to or saved.to
         made = security.Security(
             made.key or saved.key,
@@ -91,7 +117,25 @@ def target(to: str | None) -> str:
             made.token or saved.token,
         )
     security.use(made)
-    return ",".join(str(address) for address in security.targets(to or DEFAULT_URL))
+    with _named_as_given(saved):
+        return ",".join(str(address) for address in security.targets(to or DEFAULT_URL))
+
+
+@contextmanager
+def _named_as_given(saved: "Context | None" = None) -> Iterator[None]:
+    """Errors of the libraries begin with the name of an argument. Replaces it by the flag, the variable or the context it comes from."""
+    from polydomo.errors import SettingError
+
+    try:
+        yield
+    except SettingError as error:
+        argument, colon, text = str(error).partition(": ")
+        if not colon or argument not in ("context", *CREDENTIALS):
+            raise
+        if saved is not None and argument in CREDENTIALS and argument not in chosen and getattr(saved, argument):
+            raise SettingError(f"{name_of('context')} {chosen['context']}: {error}") from None
+        name = TOKEN_VARIABLE if argument == "token" else name_of(argument)
+        raise SettingError(f"{name}: {text}") from None
 
 
 def given() -> "Security":

@@ -6,7 +6,7 @@ Names and reasons come from peers, so all text is escaped with ``clean`` and nev
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from polydomo.cli.render import Column, aligned, clean, latency, local
+from polydomo.cli.render import Column, aligned, clean, latency, local, natural
 from polydomo.journal.quantities import size, span
 
 if TYPE_CHECKING:
@@ -169,15 +169,16 @@ def number(value: float) -> str:
     return "-" if not value else f"{value:.1f}" if value < 10 else f"{value:.0f}"
 
 
-def queued_first(row: Row) -> tuple[float, float, str]:
+def queued_first(row: Row) -> tuple[Any, ...]:
     """Services with queued requests come first, then the busiest."""
-    return -row["queued"], -row["rate"], row["name"]
+    return -row["queued"], -row["rate"], natural(row["name"])
 
 
-def late_first(row: Row) -> tuple[int, float]:
-    """Late workers come first, then the longest busy, then the others."""
+def late_first(row: Row) -> tuple[Any, ...]:
+    """Late workers come first, then the longest busy, then the others by number."""
     order = {"late": 0, "busy": 1}
-    return order.get(row["state"], 2), -row["state_us"]
+    since = -row["state_us"] if row["state"] in order else 0
+    return order.get(row["state"], 2), since, natural(row["worker"])
 
 
 # --- plain ------------------------------------------------------------------------------------------------------------------
@@ -222,7 +223,8 @@ OPTIONAL = (
     "rate/s",
     "busy",
 )
-SHORTENED = {"cause": 16}  # columns that may be truncated, and their minimum width
+# Columns that may be truncated, and their minimum width. The names in them may have hundreds of characters.
+SHORTENED = {"service": 32, "services": 24, "worker": 24, "name": 24, "cause": 16}
 GAP = 3  # width of the gap between two columns
 
 
@@ -235,19 +237,26 @@ class TableView:
         self.rows = rows
         self.unseen = unseen  # number of rows that the broker did not send
 
-    def _fitting(self, count: int, width: int) -> list[int]:
-        """The columns that fit the width without truncation."""
-        needed = {}
+    def _fitting(self, count: int, width: int) -> dict[int, int]:
+        """The columns that fit, and the widths they get. Only those of ``SHORTENED`` are truncated."""
+        from rich.cells import cell_len
+
+        longest, needed = {}, {}
         for i, column in enumerate(self.columns):
-            longest = max((len(row[i]) for row in self.rows[:count]), default=0)
-            needed[i] = GAP + max(len(column.title), min(longest, SHORTENED.get(column.title, longest)))
+            longest[i] = max([len(column.title), *(cell_len(row[i]) for row in self.rows[:count])])
+            needed[i] = GAP + min(longest[i], max(len(column.title), SHORTENED.get(column.title, longest[i])))
         titles = [column.title for column in self.columns]
         for title in OPTIONAL:
             if sum(needed.values()) <= width:
                 break
             if title in titles:
                 needed.pop(titles.index(title))
-        return sorted(needed)
+        spare = width - sum(needed.values())
+        for i in needed:
+            more = max(0, min(spare, longest[i] + GAP - needed[i]))
+            needed[i] += more
+            spare -= more
+        return {i: needed[i] - GAP for i in sorted(needed)}
 
     def table(self, count: int, width: int) -> "Table":
         from rich.box import SIMPLE_HEAD
@@ -260,14 +269,14 @@ class TableView:
             box=SIMPLE_HEAD, show_edge=False, expand=True, title=title, title_justify="left", header_style="dim"
         )
         shown = self._fitting(count, width)
-        for i in shown:
+        for i, room in shown.items():
             column = self.columns[i]
             table.add_column(
                 Text(column.title),
                 justify="right" if column.right else "left",
                 no_wrap=True,
                 overflow="ellipsis",
-                ratio=1 if column.title == "cause" else None,
+                max_width=room if column.title in SHORTENED else None,
             )
         for row in self.rows[:count]:
             table.add_row(*(Text(row[i] or "-", style=_style(self.columns[i], row[i])) for i in shown))

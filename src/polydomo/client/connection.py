@@ -58,11 +58,13 @@ class Connection(asyncio.Protocol, Handler):
         end: End,
         on_event: Callable[[Event], None],
         on_lost: Callable[[PolydomoError], None],
+        on_accepted: Callable[[], None] = lambda: None,
     ) -> None:
         self.address = address
         self.end = end
         self.on_event = on_event
         self.on_lost = on_lost
+        self.on_accepted = on_accepted
         self.loop = asyncio.get_running_loop()
         self.opened: asyncio.Future[None] = self.loop.create_future()  # the handshake is complete
         self.gone: asyncio.Future[None] = self.loop.create_future()  # the socket is closed
@@ -72,6 +74,7 @@ class Connection(asyncio.Protocol, Handler):
         self._hub = Hub()
         self._link = self._make_link()
         self._transport: asyncio.Transport | None = None
+        self.was_accepted = False  # a program accepted the connection; whether it is a broker shows in the handshake
         self._scheduled = False
         self._choked: asyncio.Future[None] | None = None  # cleared while the broker does not read; writers wait for it
         self._violation: ProtocolViolation | None = None
@@ -169,6 +172,9 @@ class Connection(asyncio.Protocol, Handler):
         if self.address.kind != IPC and transport.get_extra_info("sockname") == transport.get_extra_info("peername"):
             # If no program listens on a port of the ephemeral range, TCP can connect a socket to itself.
             self._link.close(CloseCause.OTHER, "no broker listens there", abort=True)
+        else:
+            self.was_accepted = True
+            self.on_accepted()
         self._flush()
 
     def data_received(self, data: bytes) -> None:
@@ -274,7 +280,8 @@ class Connection(asyncio.Protocol, Handler):
         if isinstance(fault, AccessDenied):
             error = AccessDenied(fault.status, f"{self.address}: {fault}")
         elif fault is not None:
-            error = ProtocolViolation(f"{self.address}: {fault}")
+            hint = "" if self.opened.done() else "; is it a polydomo broker?"
+            error = ProtocolViolation(f"{self.address}: {fault}{hint}")
         else:
             error = ConnectionLost(f"{self.address}: {reason}")
         if not self.opened.done():
@@ -289,14 +296,15 @@ async def connect(
     on_event: Callable[[Event], None],
     on_lost: Callable[[PolydomoError], None],
     timeout: float,
+    on_accepted: Callable[[], None] = lambda: None,
 ) -> Connection:
     """Connects and waits until the handshake is complete. Raises NotConnected, ProtocolViolation if the peer is not a broker, or
     AccessDenied if it rejects our credentials."""
     if address.kind != DISCOVER:
-        return await _connect(address, end, on_event, on_lost, timeout)
+        return await _connect(address, end, on_event, on_lost, timeout, on_accepted)
 
     def attempt(found: Address, seconds: float) -> Coroutine[Any, Any, Connection]:
-        return _connect(replace(found, security=address.security), end, on_event, on_lost, seconds)
+        return _connect(replace(found, security=address.security), end, on_event, on_lost, seconds, on_accepted)
 
     proof = proof_of(address)
     if proof is not None and proof.server_key:
@@ -313,9 +321,10 @@ async def _connect(
     on_event: Callable[[Event], None],
     on_lost: Callable[[PolydomoError], None],
     timeout: float,
+    on_accepted: Callable[[], None] = lambda: None,
 ) -> Connection:
     loop = asyncio.get_running_loop()
-    connection = Connection(address, end, on_event, on_lost)
+    connection = Connection(address, end, on_event, on_lost, on_accepted)
     complete = False
     try:
         async with running_timeout(timeout):
@@ -326,9 +335,11 @@ async def _connect(
             await connection.opened
         complete = True
     except TimeoutError:
-        raise NotConnected(f"{address}: no answer within {timeout:g} s") from None
+        raise silent(address, connection.was_accepted, timeout) from None
     except ConnectionLost as error:
-        raise NotConnected(str(error)) from None
+        failure = NotConnected(str(error))
+        failure.accepted = connection.was_accepted
+        raise failure from None
     except OSError as error:
         failure = NotConnected(f"{address}: {error.strerror or error}")
         failure.refused = error.errno in REFUSALS
@@ -337,6 +348,14 @@ async def _connect(
         if not complete:  # the caller will not have this connection, even if the handshake is completed at this moment
             connection.discard()
     return connection
+
+
+def silent(address: Address, accepted: bool, timeout: float) -> NotConnected:
+    """The error for an address that did not answer within ``timeout``. ``accepted``: a program accepted the connection."""
+    what = "a program accepted the connection, but did not answer" if accepted else "no answer"
+    failure = NotConnected(f"{address}: {what} {f'within {timeout:.2g} s' if timeout > 0.1 else 'in time'}")
+    failure.accepted = accepted
+    return failure
 
 
 async def _announced_limit(address: Address) -> int:

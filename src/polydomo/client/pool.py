@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from polydomo.client.connection import Connection, connect
+from polydomo.client.connection import Connection, connect, silent
 from polydomo.client.message import check_size
 from polydomo.client.pending import Pending
 from polydomo.client.retry import Backoff
@@ -86,7 +86,8 @@ class Pool:
         self.closed = False
         self.all: set[PooledConnection] = set()
         self._backoff = Backoff()
-        self._trouble = ""  # why the last attempt to connect failed
+        self._trouble: NotConnected | None = None  # why the last attempt to connect failed
+        self._accepted = False  # a program accepted the current attempt
 
     async def acquire(self, deadline: float) -> PooledConnection:
         """Returns an open connection. Raises NotConnected, or CallTimeout if the deadline passes in the queue."""
@@ -123,7 +124,7 @@ class Pool:
                 try:
                     pooled = await self._dial_once(max(limit + suspended.seconds - loop.time(), 0.001))
                 except NotConnected as error:
-                    self._trouble = str(error)
+                    self._trouble = error
                     self._next_address()
                     left = self._retry_until(error, started, deadline) + suspended.seconds - loop.time()
                     if left <= self._backoff.first or self.closed:
@@ -131,7 +132,7 @@ class Pool:
                     await asyncio.sleep(min(self._backoff.next(), left / 2))  # leaves time for a last attempt
                     continue
                 self._backoff.reset()
-                self._trouble = ""
+                self._trouble = None
                 return pooled
 
     def _retry_until(self, error: NotConnected, started: float, deadline: float) -> float:
@@ -152,13 +153,19 @@ class Pool:
         if self.closed:
             raise NotConnected("the client is closed")
         pooled = PooledConnection(self.make_end(), self._lost)
-        pooled.connection = await connect(self.address, pooled.end, pooled.on_event, pooled.on_lost, timeout)
+        self._accepted = False
+        pooled.connection = await connect(
+            self.address, pooled.end, pooled.on_event, pooled.on_lost, timeout, self._was_accepted
+        )
         if not pooled.connection.alive:
             raise NotConnected(f"{self.address}: the broker closed the connection")
         self.all.add(pooled)
         if self.closed:
             pooled.connection.close("the client was closed")
         return pooled
+
+    def _was_accepted(self) -> None:
+        self._accepted = True
 
     def _lost(self, pooled: PooledConnection) -> None:
         self.all.discard(pooled)
@@ -201,8 +208,11 @@ class SharedPool(Pool):
             # Not wait_for, because one caller's cancellation or deadline must not stop the attempt for the others.
             await asyncio.wait([dialing], timeout=None if self._dialing_until <= limit else max(limit - loop.time(), 0))
             if not dialing.done():
-                missing = "no broker was found" if self.address.kind == DISCOVER else "no answer"
-                raise NotConnected(self._trouble or f"{self.address}: {missing} in time")
+                if self._trouble is not None:
+                    raise self._trouble
+                if self.address.kind == DISCOVER and not self._accepted:
+                    raise NotConnected(f"{self.address}: no broker was found in time")
+                raise silent(self.address, self._accepted, limit - started)
             if dialing.cancelled():
                 raise NotConnected("the client was closed")
             error = dialing.exception()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from polydomo.errors import SettingError
-from polydomo.limits import BEACON_PORT, MAX_IPC_PATH
+from polydomo.limits import BEACON_PORT, DEFAULT_PORT, MAX_IPC_PATH
 
 TCP = "tcp"
 TLS = "tls+tcp"  # a scheme, not a kind of address: TLS over TCP
@@ -23,6 +23,7 @@ DISCOVER = "discover"
 
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?", re.ASCII)
 _LIKE_IPV4 = re.compile(r"[0-9.]+", re.ASCII)
+_ENCRYPTED = ("https", "wss", "tls", "ssl", TLS)  # schemes that name TLS
 _WRITE = "write tcp://HOST:PORT or ipc:///PATH"
 
 
@@ -59,8 +60,7 @@ def parse_url(text: object, connect: bool = False) -> Address:
         raise _wrong(text, f"these are several addresses; {what}, such as {text.partition(',')[0].strip()}")
     scheme, separator, rest = text.partition("://")
     if not separator:
-        hint = f"did you mean tcp://{text}?" if re.fullmatch(r"[^/\s]+:\d+", text) else _WRITE
-        raise _wrong(text, f"it has no scheme; {hint}")
+        raise _wrong(text, f"it has no scheme; {_suggestion(text, connect) or _WRITE}")
     if scheme == TCP:
         return _parse_tcp(text, rest, connect)
     if scheme == TLS:
@@ -71,7 +71,7 @@ def parse_url(text: object, connect: bool = False) -> Address:
         return _parse_ipc(text, rest)
     if scheme == DISCOVER:
         return _parse_discover(text, rest, connect)
-    raise _wrong(text, f"polydomo does not know {scheme + '://'!r}; {_WRITE}")
+    raise _wrong(text, f"polydomo does not know {scheme + '://'!r}; {_suggestion(text, connect) or _WRITE}")
 
 
 def is_loopback(address: Address) -> bool:
@@ -92,7 +92,10 @@ def is_loopback(address: Address) -> bool:
 def _parse_tcp(text: str, rest: str, connect: bool) -> Address:
     host, colon, port_text = rest.rpartition(":")
     if not colon or port_text.endswith("]"):
-        raise _wrong(text, "the port is missing; write tcp://HOST:PORT, such as tcp://127.0.0.1:5246")
+        hint = _suggestion(text, connect) or f"write tcp://HOST:PORT, such as tcp://127.0.0.1:{DEFAULT_PORT}"
+        raise _wrong(text, f"the port is missing; {hint}")
+    if "/" in port_text and (hint := _suggestion(text, connect)):
+        raise _wrong(text, f"a path follows the port; {hint}")
     host = _parse_host(text, host)
     port = _parse_port(text, port_text)
     if connect and host == "*":
@@ -163,6 +166,32 @@ def _parse_ipc(text: str, path: str) -> Address:
     if size > MAX_IPC_PATH:
         raise _wrong(text, f"the path has {size} bytes; the limit is {MAX_IPC_PATH}")
     return Address(IPC, path=path)
+
+
+def _suggestion(text: str, connect: bool) -> str:
+    """The address that was probably meant, as a question; empty if there is none.
+
+    >>> [_suggestion(text, True) for text in ("7402", "localhost", "https://broker:7402/v1", "/run/polydomo.sock", "?")]
+    ['did you mean tcp://127.0.0.1:7402?', 'did you mean tcp://localhost:5246?', 'did you mean tls+tcp://broker:7402?', \
+'did you mean ipc:///run/polydomo.sock?', '']
+    """
+    scheme, separator, rest = text.strip().rpartition("://")
+    scheme = scheme.lower()
+    if rest.startswith("/") and (not separator or scheme in ("unix", "file")):
+        return f"did you mean ipc://{rest}?"
+    place = rest.partition("/")[0].rpartition("@")[2]
+    if place.isascii() and place.isdigit() and not separator:
+        place = f":{place}"
+    host, colon, port = place.rpartition(":")
+    if not colon or place.endswith("]"):
+        host, port = place, str(DEFAULT_PORT)
+    kind = TLS if connect and scheme in _ENCRYPTED else TCP
+    meant = f"{kind}://{host or '127.0.0.1'}:{port}"
+    try:
+        parse_url(meant, connect)
+    except SettingError:
+        return ""
+    return f"did you mean {meant}?" if place and meant != text else ""
 
 
 def _wrong(text: str, why: str) -> SettingError:

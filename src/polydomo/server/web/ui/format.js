@@ -33,8 +33,31 @@ export function bytes(value) {
   return `${unit && value < 100 ? value.toPrecision(2) : Math.round(value)} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
 }
 
-/** The time of day of an ISO 8601 time or of seconds since the epoch, in the reader's time zone. */
+/** An ISO 8601 time or seconds since the epoch in the reader's time zone: the time of day, with the date if that is not today. */
 export function clock(value) {
   const date = new Date(typeof value === "number" ? value * 1000 : value);
-  return Number.isNaN(date.getTime()) ? "–" : date.toLocaleTimeString([], { hour12: false });
+  if (Number.isNaN(date.getTime())) return "–";
+  return date.toDateString() === new Date().toDateString() ? date.toLocaleTimeString([], { hour12: false }) : dateTime(date);
+}
+
+/** The date and time in a time zone, such as that of a schedule: 2026-01-31 02:30:00 Europe/Berlin. */
+export function inZone(value, zone) {
+  const name = zone || "UTC";
+  try {
+    return `${dateTime(new Date(value), name)} ${name}`;
+  } catch {
+    return `${dateTime(new Date(value), "UTC")} UTC`; // the browser does not know the zone
+  }
+}
+
+function dateTime(date, timeZone) {
+  return date.toLocaleString("sv-SE", { timeZone }); // Swedish dates have the form of ISO 8601
+}
+
+const NATURAL = new Intl.Collator("en", { numeric: true });
+
+/** Compares two values of a column: numbers by value, texts as people read them (w2 before w10). */
+export function compare(a, b) {
+  if (typeof a === "string" && typeof b === "string") return NATURAL.compare(a, b) || (a < b ? -1 : a > b ? 1 : 0);
+  return a < b ? -1 : a > b ? 1 : 0;
 }

@@ -2,6 +2,7 @@
 // selection survive an update, and a thousand rows cost little.
 
 import { empty, h, put, setText } from "./dom.js";
+import { compare } from "./format.js";
 
 const PAGE = 100;
 
@@ -41,10 +42,9 @@ export function table({ caption, columns, key, sort, descending = false, filter,
     return found === undefined || found === null ? "" : found;
   }
 
-  function compare(a, b) {
-    const [x, y] = [value(a), value(b)];
-    const sign = x < y ? -1 : x > y ? 1 : 0;
-    return (order.descending ? -sign : sign) || (key(a) < key(b) ? -1 : 1);
+  function byOrder(a, b) {
+    const sign = compare(value(a), value(b));
+    return (order.descending ? -sign : sign) || compare(key(a), key(b));
   }
 
   function make(row) {
@@ -71,7 +71,7 @@ export function table({ caption, columns, key, sort, descending = false, filter,
   function render() {
     for (const one of heads) one.element.setAttribute("aria-sort", one.column === order.column ? (order.descending ? "descending" : "ascending") : "none");
     const matching = words ? rows.filter((row) => filter(row).toLowerCase().includes(words)) : rows;
-    const visible = [...matching].sort(compare).slice(0, shown);
+    const visible = [...matching].sort(byOrder).slice(0, shown);
     const wanted = new Set();
     let place = body.firstChild;
     for (const row of visible) {

@@ -3,7 +3,7 @@
 
 import { h, put, svg } from "../dom.js";
 import { data, watch } from "../feed.js";
-import { rate } from "../format.js";
+import { compare, rate } from "../format.js";
 
 export const title = "Flow";
 
@@ -21,7 +21,7 @@ export function show(place) {
 }
 
 function draw(figure, rows) {
-  const busy = [...rows].sort((a, b) => b.rate - a.rate || b.queued - a.queued || (a.name < b.name ? -1 : 1));
+  const busy = [...rows].sort((a, b) => b.rate - a.rate || b.queued - a.queued || compare(a.name, b.name));
   const shown = busy.slice(0, MOST);
   const rest = busy.slice(MOST);
   if (rest.length) shown.push({ name: `${rest.length} more`, rate: rest.reduce((sum, row) => sum + row.rate, 0), queued: 0, protocols: [], callers: {}, other: true });

@@ -2,7 +2,7 @@
 
 import { h, state } from "../dom.js";
 import { cancelJob, dropDead, removeSchedule, retryDead, runSchedule } from "../actions.js";
-import { clock, count } from "../format.js";
+import { clock, count, inZone } from "../format.js";
 import { poll } from "../poll.js";
 import { table } from "../table.js";
 
@@ -63,7 +63,7 @@ export function show(place) {
       { key: "name", title: "Schedule" },
       { key: "service", title: "Service" },
       { key: "when", title: "When", cell: (row) => (row.zone ? `${row.when} (${row.zone})` : row.when) },
-      { key: "next", title: "Next run", cell: (row) => (row.next ? clock(row.next) : "–") },
+      { key: "next", title: "Next run", cell: (row) => (row.problem || (row.next ? inZone(row.next, row.zone) : "–")) },
       { key: "action", title: "", make: buttons(["Run now", (row) => runSchedule(row.name)], ["Remove", (row) => removeSchedule(row.name)]) },
     ],
   });

@@ -29,7 +29,7 @@ export function show(place) {
     if (paused) return;
     const lowest = LEVELS.indexOf(level.value);
     const wanted = words.value.toLowerCase();
-    const shown = records.filter((one) => LEVELS.indexOf(one.level) >= lowest && `${one.service} ${one.message} ${one.request || ""}`.toLowerCase().includes(wanted));
+    const shown = records.filter((one) => LEVELS.indexOf(one.level) >= lowest && `${one.service} ${one.message} ${one.request || ""} ${JSON.stringify(one.fields)}`.toLowerCase().includes(wanted));
     put(list, shown.length ? shown.slice(-MOST).reverse().map(line) : h("li", { class: "empty" }, "No log records. Add polydomo.logs.Handler to a worker's logger to collect them here."));
   }
 
@@ -44,9 +44,13 @@ export function show(place) {
   return end;
 }
 
+/** The same fields as `polydomo logs`: each as name=value, and the traceback of an exception in lines of its own. */
 function line(record) {
   const id = record.request;
+  const { exception, ...fields } = record.fields || {};
+  const values = Object.entries(fields).map(([name, value]) => h("span", { class: "field" }, `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`));
   return h("li", { class: `log ${/^[a-z]+$/.test(record.level) ? record.level : ""}` },
     h("time", null, clock(record.time)), h("span", { class: "level" }, record.level), h("span", { class: "service" }, record.service),
-    h("span", { class: "message" }, record.message), id ? h("a", { href: `#/request/${encodeURIComponent(id)}` }, "request") : null);
+    id ? h("a", { class: "request", href: `#/request/${encodeURIComponent(id)}` }, id) : null,
+    h("span", { class: "message" }, record.message, values, exception ? h("pre", null, String(exception)) : null));
 }
