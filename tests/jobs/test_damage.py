@@ -19,10 +19,12 @@ from polydomo.broker.jobs.ops import (
     Reopen,
     ScheduleRow,
     Select,
+    StoreError,
 )
 from polydomo.stores.sqlite import SqliteBackend
 from tests.jobs.cases import Case, ended, new, tried
 from tests.jobs.machine import World
+from tests.postgres import Postgres
 
 
 def alter(case: Case, table: str, name: str, column: str, value: object) -> None:
@@ -181,7 +183,7 @@ INSERT INTO paused VALUES (CAST('render' AS BLOB));
 """
 
 
-def test_a_file_without_checksums_is_opened_and_gets_them_with_the_next_write(tmp_path: Path) -> None:
+def test_a_file_without_checksums_gets_them_when_it_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     connection = sqlite3.connect(path)
     connection.executescript(OLD)
@@ -194,8 +196,6 @@ def test_a_file_without_checksums_is_opened_and_gets_them_with_the_next_write(tm
     (job,) = loaded.jobs
     assert job.body == b"\x00\x01b" and not job.damage and loaded.paused == [b"render"]
     assert not loaded.schedules[0].damage
-    job.attempts = 1
-    store.apply([Progress(job)], epoch)
     store.close()
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE jobs SET body = x'000163'")
@@ -241,3 +241,34 @@ def test_attempts_of_a_stored_job_are_part_of_it(case: Case) -> None:
     case.apply(Progress(tried("A", 1, 150.0)))
     alter(case, "jobs", "A", "attempts", 0)
     assert case.get("A").damage
+
+
+@pytest.mark.xdist_group("postgres")
+def test_tables_without_checksums_are_upgraded_once_their_leader_is_gone(postgres: Postgres) -> None:
+    import psycopg
+
+    from polydomo.stores.postgres import PostgresBackend
+
+    url = postgres.database("upgraded")
+    store = PostgresBackend(url)
+    store.open()
+    epoch = store.acquire("old", "tcp://old", 60.0).epoch
+    job = new("A")
+    job.key, job.headers = "k", "{}"
+    row = ScheduleRow("one", b"render", b"\x00\x01x", "every 5s", "UTC", 1.0)
+    store.apply([Insert(job), PutSchedule(row), PutPause(b"x", True)], epoch)
+    store.apply([Fire(row, 10.0, 15.0, None)], epoch)
+    with psycopg.connect(url) as other:
+        for table in ("jobs", "schedules", "paused"):
+            other.execute(f"ALTER TABLE polydomo.{table} DROP COLUMN checks".encode())
+        other.execute("UPDATE polydomo.lease SET schema = 1")
+    second = PostgresBackend(url)
+    with pytest.raises(StoreError, match="stop all brokers of the older version"):
+        second.open()
+    store.release(epoch)
+    second.open()
+    loaded = second.load(0.0)
+    assert [(found.id, found.damage) for found in loaded.jobs] == [("A", "")]
+    assert [found.damage for found in loaded.schedules] == [""] and loaded.paused == [b"x"]
+    second.close()
+    store.close()

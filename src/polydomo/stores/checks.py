@@ -2,8 +2,8 @@
 
 A record has one field ``checks``: CRC-32 of the record without body and result, of the body, and of the result. The first covers
 the other two, so that lists, which leave out bodies and results, are verified as well. A CRC-32 finds every change of up to 32 adjacent
-bits and misses one in four thousand million others. It protects against damage, not against a person who can write to the store. An empty
-field is a record of polydomo 0.2 or older, which had no checksums: it is accepted, and gets them when it is written again.
+bits and misses one in four thousand million others. It protects against damage, not against a person who can write to the store. Records
+of polydomo 0.2 or older get their checksums when the tables are upgraded.
 """
 
 from collections.abc import Iterable, Sequence
@@ -80,10 +80,18 @@ def progress_checks(op: Progress) -> bytes:
     return CHECKS.pack(_sum(numbers, job.service, job.digest, text), job.body_sum, 0)
 
 
+def first_checks(row: Row) -> bytes:
+    """The checksums of a record that has none yet; empty if it cannot be a job."""
+    try:
+        _job(row)
+        body, result = crc32(row[2]), crc32(row[15])
+        return CHECKS.pack(_row_sum(row, body, result), body, result)
+    except Exception:  # a value of another type
+        return b""
+
+
 def job_damage(row: Row, checks: bytes, light: bool) -> str:
     """Why a stored job cannot be used; "" if it can. ``light``: the row has neither body nor result."""
-    if not checks:
-        return ""
     try:
         whole, body, result = CHECKS.unpack(checks)
         if _row_sum(row, body, result) != whole:
@@ -102,14 +110,10 @@ def job_of(stored: Row, light: bool = False) -> Job:
     row = stored[:-1]
     damage = job_damage(row, stored[-1], light)
     if damage != RECORD:
-        try:
-            job = _job(row)
-        except Exception:  # a damaged record without checksums
-            damage = RECORD
-        else:
-            if damage:
-                job.condemn(damage)
-            return job
+        job = _job(row)
+        if damage:
+            job.condemn(damage)
+        return job
     service = row[1] if isinstance(row[1], bytes) else b""
     job = Job(row[0] if isinstance(row[0], str) else repr(row[0]), service, b"", _time(row[7]))
     job.ended = _time(row[16])
@@ -151,7 +155,7 @@ def schedule_of(stored: Row) -> ScheduleRow:
         row = ScheduleRow(name, bytes(stored[1]), bytes(stored[2]), stored[3], stored[4], stored[8])
         row.missed, row.priority, row.settings, row.next = stored[5], stored[6], stored[7], stored[9]
         fired, checks = stored[10], stored[11]
-        if checks and schedule_checks(row, row.next, fired) != bytes(checks):
+        if schedule_checks(row, row.next, fired) != bytes(checks):
             row.damage = SCHEDULE
     except Exception:  # a value of another type, or out of range
         row = ScheduleRow(name, b"", b"", "", "", 0.0)
@@ -166,7 +170,7 @@ def pause_checks(service: bytes) -> bytes:
 def load_paused(loaded: Loaded, rows: Iterable[Row]) -> None:
     """Damaged rows are left out, and named."""
     for service, checks in rows:
-        if isinstance(service, bytes) and (not checks or checks == pause_checks(service)):
+        if isinstance(service, bytes) and checks == pause_checks(service):
             loaded.paused.append(service)
         else:
             loaded.notes.append(f"the stored pause of service {service!r} is damaged: pause the service again")

@@ -131,7 +131,7 @@ class PostgresBackend(Backend):
             if known is not None and known[0] is not None:
                 version = connection.execute("SELECT schema FROM polydomo.lease").fetchone()
                 if version is not None and version[0] in range(1, SCHEMA):
-                    upgrade(connection.execute, version[0], "polydomo", "bytea NOT NULL DEFAULT ''")
+                    self._upgrade(connection, version[0])
                 elif version is not None and version[0] != SCHEMA:
                     raise StoreError(
                         UNAVAILABLE,
@@ -143,6 +143,27 @@ class PostgresBackend(Backend):
             connection.execute(
                 "INSERT INTO polydomo.lease VALUES (1, %s, 0, '', '', now()) ON CONFLICT DO NOTHING", (SCHEMA,)
             )
+
+    def _upgrade(self, connection: "psycopg.Connection[Any]", found: int) -> None:
+        """A broker of an older version that leads would write without checksums."""
+        leader = connection.execute(
+            "SELECT address FROM polydomo.lease WHERE owner <> '' AND expires > clock_timestamp()"
+        ).fetchone()
+        if leader is not None:
+            raise StoreError(
+                UNAVAILABLE,
+                f"the job store {self.url} has schema version {found}, and the broker at {leader[0]} uses it; stop all brokers of the "
+                "older version, then this one upgrades the tables",
+            )
+        connection.execute("SET LOCAL statement_timeout = 0")
+
+        def execute(text: str, values: "tuple[object, ...]") -> Any:
+            return connection.execute(text.replace("?", "%s"), values)
+
+        def execute_many(text: str, rows: "list[tuple[object, ...]]") -> None:
+            connection.cursor().executemany(text.replace("?", "%s"), rows)
+
+        upgrade(execute, execute_many, found, "polydomo", "bytea NOT NULL DEFAULT ''")
 
     def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -22,23 +22,45 @@ from polydomo.broker.jobs.ops import (
 from polydomo.limits import JOB_PURGE_ROWS
 from polydomo.protocols.json_form import iso_time
 from polydomo.stores.backend import SCHEMA
-from polydomo.stores.checks import job_of, job_values, pause_checks, schedule_checks
+from polydomo.stores.checks import first_checks, job_of, job_values, pause_checks, schedule_checks, schedule_of
 
 COLUMNS = (
     "id, service, body, key, origin, digest, priority, created, due, expires, settings, attempts, state, outcome, reason, result, "
     "ended, keep, story, schedule, fired, checks"
 )
+UPGRADE_ROWS = 1000  # read at a time when tables are upgraded
 CHECKS = 21  # the position of ``checks``
 SCHEDULE_COLUMNS = "name, service, body, timing, zone, missed, priority, settings, created, next, fired, checks"
 
 
-def upgrade(execute: Callable[[str], object], found: int, schema: str, blob: str) -> None:
-    """Brings tables of version ``found`` to the current one. Existing records have no checksums until they are written again."""
+def upgrade(
+    execute: "Callable[[str, tuple[object, ...]], Any]",
+    execute_many: "Callable[[str, list[tuple[object, ...]]], object]",
+    found: int,
+    schema: str,
+    blob: str,
+) -> None:
+    """Brings tables of version ``found`` to the current one: version 2 has checksums."""
     prefix = f"{schema}." if schema else ""
     if found < 2:
         for table in ("jobs", "schedules", "paused"):
-            execute(f"ALTER TABLE {prefix}{table} ADD COLUMN checks {blob}")
-    execute(f"UPDATE {prefix}lease SET schema = {SCHEMA}")
+            execute(f"ALTER TABLE {prefix}{table} ADD COLUMN checks {blob}", ())
+        after = ""
+        while True:
+            text = f"SELECT {COLUMNS} FROM {prefix}jobs WHERE id > ? ORDER BY id LIMIT {UPGRADE_ROWS}"
+            rows = execute(text, (after,)).fetchall()
+            if not rows:
+                break
+            after = rows[-1][0]
+            made: list[tuple[object, ...]] = [(first_checks(row[:CHECKS]), row[0]) for row in rows]
+            execute_many(f"UPDATE {prefix}jobs SET checks = ? WHERE id = ?", made)
+        for row in execute(f"SELECT {SCHEDULE_COLUMNS} FROM {prefix}schedules", ()).fetchall():
+            plan = schedule_of(row)
+            checks = schedule_checks(plan, plan.next, row[10])
+            execute(f"UPDATE {prefix}schedules SET checks = ? WHERE name = ?", (checks, row[0]))
+        for (service,) in execute(f"SELECT service FROM {prefix}paused", ()).fetchall():
+            execute(f"UPDATE {prefix}paused SET checks = ? WHERE service = ?", (pause_checks(service), service))
+    execute(f"UPDATE {prefix}lease SET schema = {SCHEMA}", ())
 
 
 class SqlOps:

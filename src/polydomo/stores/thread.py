@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from polydomo.broker.jobs.ops import FULL, NOT_LEADER, UNAVAILABLE, Loaded, Op, Store, StoreError
+from polydomo.broker.jobs.ops import DAMAGED, FULL, NOT_LEADER, UNAVAILABLE, Loaded, Op, Store, StoreError
 from polydomo.limits import (
     LEASE_RENEW,
     LEASE_TIME,
@@ -270,7 +270,10 @@ class StoreThread(Store):
         except StoreError as error:
             op.error = error
             self._finish([op])
-            raise
+            if error.code != DAMAGED:
+                raise
+            LOG.error("%s", error.text)  # the rest of the store can be used
+            return
         self._finish([op])
 
     def _write(self, writes: list[Op]) -> None:
@@ -286,6 +289,10 @@ class StoreThread(Store):
                 self._refuse(writes, error)
                 self._step_down(error.text)
                 return
+            if error.code == DAMAGED:  # opening the store again saves what is left; then this broker loads it
+                self._refuse(writes, error)
+                self._step_down(error.text)
+                raise
             if error.code == FULL:  # nothing of the group was written; operations that are not retained fail
                 refused = [op for op in writes if not op.retained and not op.in_doubt]
                 self._refuse(refused, error)
@@ -353,7 +360,7 @@ class StoreThread(Store):
 
     def _reopen(self) -> None:
         """Reopens the connection or file after an error."""
-        if self.backend.shared:
+        if self.backend.shared or (self._trouble is not None and self._trouble.code == DAMAGED):
             self._open = False
             self.backend.close()
 
