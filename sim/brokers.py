@@ -49,6 +49,7 @@ EXTENSIONS = Extensions(
     cancel_jobs=True,
     deadline_jobs=True,
     window=True,
+    fail=True,
     max_message=MAX_MESSAGE,
 ).encode()
 SYNC = 1.5  # seconds between two writes of the journal

@@ -7,6 +7,7 @@ lost, so that the group is applied again. After some time the faults stop, and t
 - every acknowledged job has one recorded outcome, which never changed, and a correct result;
 - nothing is acknowledged, and no outcome is reported, before it is in the store;
 - submissions with the same key have one job;
+- a job whose worker reported a permanent failure has no further attempt;
 - no run of a schedule is stored twice, and none is missing.
 
     python -m sim.durable --seeds 1000 --first 1
@@ -26,7 +27,7 @@ from polydomo.broker.jobs import job as states
 from polydomo.protocols.job_messages import make_id, read_answer, write_message
 from polydomo.stores.memory import Tables
 from polydomo.wire.frames import frame, join
-from sim.durable_hosts import START, Host
+from sim.durable_hosts import DOOMED, START, Host
 from sim.durable_store import Breach, Database
 
 CALM = 180.0  # seconds without faults at the end
@@ -173,6 +174,8 @@ class World:
         key = f"key{n % 5}" if n % 4 == 0 else ""
         if key:
             body = b"job of " + key.encode()
+        elif n % 7 == 3:
+            body = DOOMED + body
         header: dict[str, object] = {"service": "work", "id": make_id(self.wall(), dice.randbytes(10))}
         if key:
             header["key"] = key
@@ -264,6 +267,11 @@ class World:
             if id not in self.told:
                 raise Breach(f"no client could fetch the outcome of job {id}")
         for job in tables.jobs.values():
+            doomed = DOOMED in job.body
+            if doomed and (
+                job.state == states.DONE or any("permanent" in str(row["reason"]) for row in job.story[:-1])
+            ):
+                raise Breach(f"job {job.id} cannot succeed, but was tried again: {job.state}, {job.attempts} attempts")
             if job.state not in states.ENDED and not job.schedule:
                 raise Breach(f"job {job.id} was stored and never ended: {job.attempts} attempts")
             if job.attempts > 4:

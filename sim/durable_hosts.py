@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sim.durable import World
 
 START = 1_700_000_000.0  # the wall clock when a world begins
+DOOMED = b"doomed "  # the body of a job that can never succeed begins with this, and workers say so
 SERVICES = ("work", "kept.work")  # the second is durable for plain requests
 
 
@@ -87,7 +88,9 @@ class Hands(Peer):
 
         def end() -> None:
             if worker.alive:
-                if fails:
+                if body.startswith(DOOMED):
+                    self.host.broker.fail(worker, token, "permanent", "it can never succeed")
+                elif fails:
                     self.host.broker.fail(worker, token, "failed", "no luck")
                 else:
                     self.host.broker.final(worker, token, frame(body.upper(), False))

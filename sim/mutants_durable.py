@@ -8,7 +8,7 @@ from typing import Any
 from polydomo.broker.durable import Durable
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job
-from polydomo.broker.jobs.jobs import Jobs
+from polydomo.broker.jobs.jobs import NEVER, NOT_SAID, Jobs
 from polydomo.broker.jobs.ops import Finish, Fire, Insert, Loaded, Op
 from polydomo.broker.jobs.schedules import Schedules
 from polydomo.broker.jobs.waiting_jobs import WaitingJobs
@@ -168,6 +168,17 @@ def attempts_not_counted(stack: ExitStack) -> None:
             attempts, job.attempts = job.attempts, min(job.attempts, backoff.attempts - 1)
             failed(self, job, code, reason, after, now)
             job.attempts = attempts
+
+        return mutated
+
+    swap(stack, Jobs, "_attempt_failed", make)
+
+
+@mutant("a permanent failure is retried")
+def permanent_failure_retried(stack: ExitStack) -> None:
+    def make(failed: Any) -> Any:
+        def mutated(self: Jobs, job: Job, code: str, reason: str, after: float, now: float) -> None:
+            failed(self, job, code, reason, NOT_SAID if after == NEVER else after, now)
 
         return mutated
 

@@ -7,6 +7,7 @@ PolydomoError
  |    +-- NoSuchJob            ... because the broker does not have the job, or no longer has it
  |    +-- CallFailed           ... because the broker or the worker reported a failure; has .code and .text
  |    |    +-- Retry           raised by a worker's function: try it again later
+ |    |    +-- Permanent       raised by a worker's function: trying it again cannot succeed
  |    +-- ConnectionLost       ... because the connection broke and the call may or may not have run (also a ConnectionError)
  |         +-- NotConnected    ... or could not be opened: the call has not run
  +-- ProtocolViolation         a peer sent bytes that its protocol does not allow
@@ -55,8 +56,20 @@ class Retry(CallFailed):
     """
 
     def __init__(self, text: str = "", *, after: float = 0.0) -> None:
-        super().__init__(f"retry:{max(0.0, after):g}", text)
+        super().__init__(f"retry:{max(0.0, after):g}", text or "the worker asked for another attempt")
         self.after = after
+
+
+class Permanent(CallFailed):
+    """Raised by a worker's function: the request can never succeed, for example because its input is wrong. A job or durable request is not
+    retried and is dead at once, with ``text`` as the reason; the client of any other request gets this failure.
+
+    >>> str(Permanent("no such customer"))
+    'permanent: no such customer'
+    """
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__("permanent", text or "the worker reported that another attempt cannot succeed")
 
 
 class ConnectionLost(CallError, ConnectionError):

@@ -324,7 +324,7 @@ MEMO_SLOTS: Final = 1_000  # Maximum workers that our library registers on one c
 MEMO_MAX_HEADER: Final = 512 * KIB  # A READY with MAX_SERVICES_PER_WORKER names of full length has 258 KiB.
 MEMO_MAX_ID: Final = 255  # Ours have 16 bytes; a foreign one is echoed in DISCONNECT, so it is bounded too.
 MEMO_MAX_RUN: Final = 7 * 86_400.0  # "slow jobs taking several minutes or more": a longer timeout is reduced to a week.
-MAX_FAILURE_CODE: Final = 64  # Bytes of a failure code from a worker; our longest has 11.
+MAX_FAILURE_CODE: Final = 64  # Bytes of a failure code from a worker; our longest has 17.
 MAX_FAILURE_TEXT: Final = 4 * KIB  # Bytes of a failure text: it goes to the client, the log and the journal.
 MDX_MAX_CREDIT: Final = (
     10_000  # Window of an MDX, DCP or eMQP worker on one connection; each request costs about 1 KiB.

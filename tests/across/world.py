@@ -37,7 +37,15 @@ EXTENDED_SIDES: frozenset[str] = (
 CREDIT = 1  # jobs that a worker with extensions holds
 EXTENDED = Bounds(extensions=ANNOUNCED)
 BROKER_EXTENSIONS = Extensions(
-    100, cancel=True, deadline=True, give_back=True, key=True, cancel_jobs=True, deadline_jobs=True, window=True
+    100,
+    cancel=True,
+    deadline=True,
+    give_back=True,
+    key=True,
+    cancel_jobs=True,
+    deadline_jobs=True,
+    window=True,
+    fail=True,
 )
 PIECE = 65536  # bytes that arrive at once, as from a socket
 

@@ -19,6 +19,7 @@ OURS = Extensions(
     cancel_jobs=True,
     deadline_jobs=True,
     window=True,
+    fail=True,
     max_message=8192,
 ).encode()
 BOUNDS = Bounds(max_frame=4096, max_frames=64, max_message=8192, max_handshake=1024, extensions=OURS)
@@ -92,7 +93,8 @@ def honest() -> dict[str, list[bytes]]:
     emqp = [[*EMQP, b"REQUEST", b"k", b"echo", b"reply-requested,idempotency-key:key", b"x"]]
     emqp += [[*EMQP, b"REQUEST", b"m", b"echo", b"reply-requested", b"x"], [*EMQP, b"CANCEL", b"n", b"m"]]
     emqp += [[*EMQP, b"INFORM", b"i", b'[[1, "echo"]]', b"worker"], [*EMQP, b"READY", b"r"]]
-    emqp += [[*EMQP, b"RETURN", b"t", TOKENS[0]], [*EMQP, b"CANCEL", b"n", b"m", b"timeout"]]
+    emqp += [[*EMQP, b"RETURN", b"t", TOKENS[0]], [*EMQP, b"FAIL", b"t", TOKENS[0], b"permanent", b"no"]]
+    emqp += [[*EMQP, b"CANCEL", b"n", b"m", b"timeout"]]
     emqp += [
         [*EMQP, b"CREDIT", b"c", b"3", b"1"],
         [*EMQP, b"RELEASED", b"e", TOKENS[1]],

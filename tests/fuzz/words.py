@@ -23,7 +23,7 @@ COMMANDS = [
     *(bytes((code,)) for code in range(14)),
     *(bytes((code, 0, 0, 0)) for code in range(1, 7)),
     *(b"1", b"2", b"3", b"4", b"5", b"6", b"PING", b"PONG"),
-    *(b"WITHIN", b"CANCEL", b"CREDIT", b"RELEASED", b"KEPT", b"RETURN"),
+    *(b"WITHIN", b"CANCEL", b"CREDIT", b"RELEASED", b"KEPT", b"RETURN", b"FAIL"),
     *(b"REQUEST", b"REPLY", b"READY", b"INFORM", b"HEARTBEAT", b"DISCONNECT", b"KBYE", b"ACK", b"PUBLISH", b"SCHEDULE"),
     *sorted(dbp.COMMANDS),
 ]

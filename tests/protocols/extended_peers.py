@@ -20,6 +20,7 @@ BROKER = Extensions(
     cancel_jobs=True,
     deadline_jobs=True,
     window=True,
+    fail=True,
     max_message=5_000_000,
 )
 SESSIONS: dict[str, type[Session]] = {"mdx": MdxSession, "dcp": DcpSession, "emqp": EmqpSession}

@@ -3,7 +3,7 @@
 import pytest
 
 from polydomo.protocols.dcp import DcpSession
-from polydomo.protocols.ends import ANNOUNCED, Cancelled, ClientEnd, Dismissed, Job, Reply, Revoked, WorkerEnd
+from polydomo.protocols.ends import ANNOUNCED, Cancelled, ClientEnd, Dismissed, Failure, Job, Reply, Revoked, WorkerEnd
 from polydomo.protocols.mdx import MdxSession
 from polydomo.wire.bounds import Bounds
 from polydomo.wire.extensions import NO_EXTENSIONS, Extensions, parse
@@ -438,3 +438,43 @@ def test_cancelling_an_unknown_request_is_nothing(rig: Rig) -> None:
     asker.say(C, b"CANCEL", b"unknown")
     asker.say(C, b"CANCEL", b"")
     assert not rig.notes.violations and asker.heard() == []
+
+
+@pytest.mark.parametrize("protocol", ["dcp", "emqp"])
+def test_a_permanent_failure_reaches_the_client_and_any_other_is_tried_again(rig: Rig, protocol: str) -> None:
+    client, asker = client_of(rig, "mdx")
+    worker, peer = worker_of(rig, protocol)
+    for number, code in enumerate(["permanent", "invalid-arguments"]):
+        client.request(number, b"echo", [b"1"])
+        asker.exchange(client)
+        (job,) = jobs_of(worker, peer)
+        assert not worker.fail(job, code, "never")
+        assert jobs_of(worker, peer) == []
+        assert asker.exchange(client) == [Failure(number, code, "never")]
+    client.request(7, b"echo", [b"1"])
+    asker.exchange(client)
+    (job,) = jobs_of(worker, peer)
+    assert not worker.fail(job, "failed", "bad luck")
+    (again,) = jobs_of(worker, peer)
+    assert again.body == [b"1"] and asker.exchange(client) == []
+    worker.agreed = Extensions(1, give_back=True)  # a broker of an earlier version
+    assert not worker.fail(again, "permanent", "never")
+    assert len(jobs_of(worker, peer)) == 1 and asker.exchange(client) == []
+    assert not rig.notes.violations
+    rig.broker.check_invariants()
+
+
+@pytest.mark.parametrize("protocol", ["dcp", "emqp"])
+def test_a_permanent_failure_without_the_extension_is_a_violation(rig: Rig, protocol: str) -> None:
+    client, asker = client_of(rig, "mdx")
+    peer = peer_of(rig, SESSIONS[protocol], Extensions(1, cancel=True, give_back=True))
+    worker = WORKERS[protocol]()
+    worker.agreed = BROKER
+    worker.open([b"echo"])
+    client.request(1, b"echo", [b"1"])
+    asker.exchange(client)
+    (job,) = jobs_of(worker, peer)
+    worker.fail(job, "permanent", "never")
+    peer.exchange(worker)
+    assert rig.notes.violations
+    rig.broker.check_invariants()

@@ -21,7 +21,7 @@ from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.invariants import check as check_jobs
 from polydomo.broker.jobs.job import Job, Row
-from polydomo.broker.jobs.jobs import EXPIRED, Jobs
+from polydomo.broker.jobs.jobs import EXPIRED, NEVER, NOT_SAID, Jobs
 from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
 from polydomo.broker.jobs.policy import JobPolicy, Listener
 from polydomo.broker.jobs.schedules import Schedules
@@ -31,7 +31,7 @@ from polydomo.errors import SettingError
 from polydomo.limits import JOB_RELEASED, MAX_JOB_DELAY, STORE_ANSWER
 from polydomo.protocols.detached_link import InternalLink
 from polydomo.protocols.job_facts import JobFacts
-from polydomo.protocols.job_messages import RETRY_CODE, make_id
+from polydomo.protocols.job_messages import PERMANENT_CODES, RETRY_CODE, make_id
 from polydomo.protocols.model import Service
 from polydomo.protocols.request import DONE, FAILED, OK, PARKED, REFUSED, SHUTDOWN, TIMEOUT, Request
 from polydomo.protocols.session import Session
@@ -198,8 +198,8 @@ class Durable:
                 if worker is not None:
                     job.worker = worker.name or f"w{worker.number}"
                 taken = request.attempts > job.attempts
-                after = retry_after(code) if request.outcome == FAILED else -1.0
-                reason = f"{code}: {text}" if request.outcome == FAILED and after < 0 and code != FAILED else text
+                after = retry_after(code) if request.outcome == FAILED else NOT_SAID
+                reason = failure_reason(code, text) if request.outcome == FAILED else text
                 self.jobs.attempt_ended(job, request.outcome, reason, bytes(body), taken, after)
             self._serve_offered()
         self._serve_offered()
@@ -473,16 +473,36 @@ class Durable:
 
 
 def retry_after(code: str) -> float:
-    """The delay in seconds of a failure code ``retry:SECONDS``; -1 for any other code.
+    """What a worker's failure code says about the next attempt: the delay in seconds of ``retry:SECONDS``, NEVER for a permanent failure,
+    NOT_SAID for any other code.
 
-    >>> retry_after("retry:2.5"), retry_after("failed"), retry_after("retry:x"), retry_after("retry:nan")
-    (2.5, -1.0, -1.0, -1.0)
+    >>> retry_after("retry:2.5"), retry_after("permanent"), retry_after("invalid-arguments")
+    (2.5, inf, inf)
+    >>> retry_after("failed"), retry_after("retry:x"), retry_after("retry:nan")
+    (-1.0, -1.0, -1.0)
     """
+    if code in PERMANENT_CODES:
+        return NEVER
     word, colon, seconds = code.partition(":")
     if word != RETRY_CODE or not colon:
-        return -1.0
+        return NOT_SAID
     try:
         wait = float(seconds)
     except ValueError:
-        return -1.0
-    return min(wait, MAX_JOB_DELAY) if wait >= 0.0 else -1.0
+        return NOT_SAID
+    return min(wait, MAX_JOB_DELAY) if wait >= 0.0 else NOT_SAID
+
+
+def failure_reason(code: str, text: str) -> str:
+    """Why an attempt failed, from what its worker reported. It is never empty.
+
+    >>> failure_reason("permanent", "no such customer"), failure_reason("failed", "KeyError: 'x'")
+    ('permanent: no such customer', "KeyError: 'x'")
+    >>> failure_reason("retry:5", ""), failure_reason("busy", ""), failure_reason("failed", "")
+    ('the worker asked for another attempt', 'busy', 'the worker reported a failure without a reason')
+    """
+    if 0.0 <= retry_after(code) < NEVER:
+        return text or "the worker asked for another attempt"
+    if code != FAILED:
+        return f"{code}: {text}" if text else code
+    return text or "the worker reported a failure without a reason"

@@ -18,7 +18,6 @@ one broker there are more messages (``sibling_messages``, ``broker/siblings.py``
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import (
     MAX_BRIDGE_PREFIXES,
-    MAX_FAILURE_CODE,
     MAX_FAILURE_TEXT,
     MAX_HOPS,
     MAX_OUTSTANDING,
@@ -29,7 +28,7 @@ from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.job_facts import JobFacts
 from polydomo.protocols.listener_roles import SIBLING
 from polydomo.protocols.model import Path, Publication, Service, Worker
-from polydomo.protocols.request import DONE, Request
+from polydomo.protocols.request import DONE, Request, read_failure
 from polydomo.protocols.session import Session
 from polydomo.protocols.sibling_messages import (
     CALL,
@@ -201,8 +200,7 @@ class BridgeSession(Session):
             broker.heartbeat(worker)
         elif word == b"FAILURE" and len(rest) == 4:
             self._answered(worker, rest[0], rest[3])
-            code = rest[1][:MAX_FAILURE_CODE].decode("utf-8", "replace")
-            broker.bridge_failed(worker, rest[0], code, rest[2][:MAX_FAILURE_TEXT].decode("utf-8", "replace"))
+            broker.bridge_failed(worker, rest[0], *read_failure(rest[1], rest[2]))
         elif word == b"CANCEL" and len(rest) == 1:
             request = self.open.get(rest[0])
             if request is not None:  # otherwise it crossed the answer

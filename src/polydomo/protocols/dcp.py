@@ -11,7 +11,7 @@ from typing import Final
 from polydomo.limits import MAX_SERVICE_NAME
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Worker
-from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, Request
+from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, Request, read_failure
 from polydomo.protocols.session import Session
 from polydomo.protocols.window import set_window
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, bounds, cut, frame, join, more, split
@@ -32,6 +32,7 @@ CREDIT: Final = 10  # extension, of a worker: its window, and how many requests 
 REVOKE: Final = 11  # extension, to a worker: another one could start the request with this address now
 RELEASED: Final = 12  # extension, of a worker: it will not run the request with this address
 KEPT: Final = 13  # extension, of a worker: it has started the request that was revoked
+FAIL: Final = 14  # extension, of a worker: it failed, and another attempt cannot succeed
 EXPIRED = b"timeout"  # last frame of a CANCEL whose deadline passed
 NAMES = ("", "registration", "ping", "pong", "request", "reply", "reconnect")
 
@@ -201,6 +202,8 @@ class DcpSession(Session):
         kind = int.from_bytes(frames[2], "little") if size in TYPE_SIZES else 0
         if kind == GIVE_BACK and count == 4 and self.link.extensions.give_back and self.worker is not None:
             self.broker.give_back(self.worker, frames[3], "the worker failed")
+        elif kind == FAIL and count == 6 and self.link.extensions.fail and self.worker is not None:
+            self.broker.fail(self.worker, frames[3], *read_failure(frames[4], frames[5]))
         elif kind == CANCEL and 4 <= count <= 5 and self.link.extensions.cancel:
             self._cancel(frame(frames[3], True), frames[-1] == EXPIRED)
         elif CREDIT <= kind <= KEPT and kind != REVOKE and self.link.extensions.window:

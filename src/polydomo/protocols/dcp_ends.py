@@ -9,6 +9,7 @@ from polydomo.protocols.dcp import (
     CANCEL,
     CREDIT,
     EXPIRED,
+    FAIL,
     GIVE_BACK,
     KEPT,
     PING,
@@ -35,6 +36,7 @@ from polydomo.protocols.ends import (
     WorkerEnd,
 )
 from polydomo.protocols.job_facts import read_mark
+from polydomo.protocols.job_messages import PERMANENT_CODES
 from polydomo.wire.extensions import MAX_DIGITS
 
 
@@ -212,6 +214,9 @@ class DcpWorkerEnd(WorkerEnd):
         self.freed(held)
 
     def fail(self, job: Job, code: str, text: str) -> bool:
+        if self.agreed.fail and code in PERMANENT_CODES:
+            self._return(FAIL, job, code.encode(), text.encode("utf-8", "replace"))
+            return False
         if self.agreed.give_back:
             self._return(GIVE_BACK, job)
             return False
@@ -227,9 +232,9 @@ class DcpWorkerEnd(WorkerEnd):
     def keep(self, job: Job) -> None:
         self.say(KEPT, [self.known(job).address])
 
-    def _return(self, kind: int, job: Job) -> None:
+    def _return(self, kind: int, job: Job, *rest: bytes) -> None:
         held = self.known(job)
-        self.say(kind, [held.address])
+        self.say(kind, [held.address, *rest])
         self.freed(held)
 
     def freed(self, held: Held) -> None:

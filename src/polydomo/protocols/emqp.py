@@ -41,7 +41,7 @@ from polydomo.protocols.emqp_commands import (
 )
 from polydomo.protocols.emqp_headers import DEFAULT_QUEUE, Route
 from polydomo.protocols.model import Worker
-from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, Request
+from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, Request, read_failure
 from polydomo.protocols.session import Session
 from polydomo.protocols.shared_run import first_ref
 from polydomo.protocols.window import set_window
@@ -396,6 +396,9 @@ class EmqpSession(Session):
         elif command == b"RETURN" and self.link.extensions.give_back and self.worker is not None:
             _check_count(message, 5, 5)
             self.broker.give_back(self.worker, message[4], "the worker failed")
+        elif command == b"FAIL" and self.link.extensions.fail and self.worker is not None:
+            _check_count(message, 7, 7)
+            self.broker.fail(self.worker, message[4], *read_failure(message[5], message[6]))
         elif command in (b"CREDIT", b"RELEASED", b"KEPT") and self.link.extensions.window:
             self._credit_message(command, message)
         elif command == b"CANCEL" and self.link.extensions.cancel:

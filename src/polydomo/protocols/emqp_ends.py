@@ -22,6 +22,7 @@ from polydomo.protocols.ends import (
     Revoked,
     WorkerEnd,
 )
+from polydomo.protocols.job_messages import PERMANENT_CODES
 from polydomo.wire.extensions import MAX_DIGITS
 
 
@@ -183,6 +184,9 @@ class EmqpWorkerEnd(WorkerEnd):
 
     def fail(self, job: Job, code: str, text: str) -> bool:
         self.held(job)
+        if self.agreed.fail and code in PERMANENT_CODES:
+            self._return(b"FAIL", job, code.encode(), text.encode("utf-8", "replace"))
+            return False
         if self.agreed.give_back:
             self._return(b"RETURN", job)
             return False
@@ -198,11 +202,11 @@ class EmqpWorkerEnd(WorkerEnd):
     def keep(self, job: Job) -> None:
         self.say(b"KEPT", [self.held(job)])
 
-    def _return(self, command: bytes, job: Job) -> None:
+    def _return(self, command: bytes, job: Job, *rest: bytes) -> None:
         msgid = self.held(job)
         del self.jobs[msgid]
         self.parts.pop(msgid, None)
-        self.say(command, [msgid])
+        self.say(command, [msgid, *rest])
         self._ready()
 
     def drain(self) -> None:

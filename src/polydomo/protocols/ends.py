@@ -81,7 +81,15 @@ Event = Reply | Failure | Job | Dismissed | Cancelled | Revoked | Published
 
 # The extensions that clients and workers announce to a broker (``wire.extensions``).
 ANNOUNCED = Extensions(
-    credit=1, cancel=True, deadline=True, give_back=True, key=True, cancel_jobs=True, deadline_jobs=True, window=True
+    credit=1,
+    cancel=True,
+    deadline=True,
+    give_back=True,
+    key=True,
+    cancel_jobs=True,
+    deadline_jobs=True,
+    window=True,
+    fail=True,
 ).encode()
 
 

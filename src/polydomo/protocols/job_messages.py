@@ -27,6 +27,8 @@ _SHIFTS = range(120, -1, -10)
 _decode = msgspec.json.Decoder().decode
 
 RETRY_CODE = "retry"  # a worker's failure code "retry:SECONDS" asks for another attempt after that time
+INVALID_ARGUMENTS = "invalid-arguments"  # the failure code of a request that does not match the service's schema
+PERMANENT_CODES: Final = ("permanent", INVALID_ARGUMENTS)  # a worker's failure codes that rule out another attempt
 
 
 def make_id(moment: float, chance: bytes) -> str:

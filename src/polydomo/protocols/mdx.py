@@ -8,7 +8,6 @@ docs/protocols/extensions.md the extensions.
 
 from math import ceil
 
-from polydomo.limits import MAX_FAILURE_CODE, MAX_FAILURE_TEXT
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.mdx_commands import (
     CANCEL,
@@ -35,7 +34,7 @@ from polydomo.protocols.mdx_commands import (
     words_for,
 )
 from polydomo.protocols.model import Worker
-from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, REFUSED, Request
+from polydomo.protocols.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, REFUSED, Request, read_failure
 from polydomo.protocols.single_worker import SingleWorkerSession
 from polydomo.protocols.window import set_window
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, cut, end_of_last, frame, join, split
@@ -216,8 +215,7 @@ class MdxSession(SingleWorkerSession):
             if final and data.startswith(FAILURE, begin):
                 report = split(data[begin:end])
                 if len(report) == 4:
-                    code = report[2][:MAX_FAILURE_CODE].decode("utf-8", "replace")
-                    text = report[3][:MAX_FAILURE_TEXT].decode("utf-8", "replace")
+                    code, text = read_failure(report[2], report[3])
                     if not broker.fail(worker, data[token + 2 : mark], code, text) and not worker.alive:
                         self.reject_worker("a reply from a worker that was declared lost")
                     return True

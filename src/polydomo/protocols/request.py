@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
+from polydomo.limits import MAX_FAILURE_CODE, MAX_FAILURE_TEXT
 from polydomo.wire.frames import Body
 
 if TYPE_CHECKING:
@@ -221,3 +222,8 @@ class History:
 
 
 NO_HISTORY: Final = History()  # shared by all requests to which nothing else happened; never written to
+
+
+def read_failure(code: bytes, text: bytes) -> "tuple[str, str]":
+    """A failure that a worker reported, within the limits of both parts."""
+    return code[:MAX_FAILURE_CODE].decode("utf-8", "replace"), text[:MAX_FAILURE_TEXT].decode("utf-8", "replace")

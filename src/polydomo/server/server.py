@@ -80,6 +80,7 @@ class BrokerServer:
             cancel_jobs=True,
             deadline_jobs=True,
             window=True,
+            fail=True,
             max_message=min(bounds.max_frame, bounds.max_message),
         )
         self.bounds = Bounds(

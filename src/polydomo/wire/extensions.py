@@ -22,6 +22,7 @@ WORDS: Final[dict[bytes, str]] = {
     b"cancel-jobs": "cancel_jobs",
     b"deadline-jobs": "deadline_jobs",
     b"window": "window",
+    b"fail": "fail",
     b"max-message": "max_message",
 }
 NUMBERED: Final[tuple[bytes, ...]] = (b"credit", b"max-message")  # words with a number
@@ -36,6 +37,7 @@ class Extensions:
         "credit",
         "deadline",
         "deadline_jobs",
+        "fail",
         "give_back",
         "key",
         "max_message",
@@ -53,6 +55,7 @@ class Extensions:
         cancel_jobs: bool = False,
         deadline_jobs: bool = False,
         window: bool = False,
+        fail: bool = False,
     ) -> None:
         self.credit = credit  # workers may name a window; a broker names the largest one, a worker 1
         self.cancel = cancel  # requests can be cancelled
@@ -63,6 +66,7 @@ class Extensions:
         self.window = (
             window  # eMQP and DCP workers can name a window, too, and release requests that they have not started
         )
+        self.fail = fail  # an eMQP or DCP worker can report a permanent failure, with a code and a text
         self.key = key  # MDX requests can carry an idempotency key
         self.max_message = max_message  # bytes of one message that this side accepts; 0: it does not say
 

@@ -30,9 +30,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from polydomo.errors import CallFailed, SettingError
+from polydomo.protocols.job_messages import INVALID_ARGUMENTS
 from polydomo.worker.call import Call
 
-INVALID = "invalid-arguments"
 STREAMS = (AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator)
 
 Row = dict[str, Any]
@@ -114,9 +114,9 @@ class Typed:
             value = msgspec.json.decode(call.body or b"{}")
             arguments = msgspec.convert(value, self.arguments, dec_hook=_decode_other)
         except msgspec.ValidationError as error:
-            raise CallFailed(INVALID, f"{self.name}: {error}") from None
+            raise CallFailed(INVALID_ARGUMENTS, f"{self.name}: {error}") from None
         except (msgspec.DecodeError, RecursionError):
-            raise CallFailed(INVALID, f"{self.name}: the request is not a JSON object of arguments") from None
+            raise CallFailed(INVALID_ARGUMENTS, f"{self.name}: the request is not a JSON object of arguments") from None
         found: Row = {name: getattr(arguments, name) for name in self.arguments.__struct_fields__}
         for name in self.call_parameters:
             found[name] = call

@@ -10,7 +10,9 @@ request. A failed attempt is retried after a delay, and a job that has used all 
 broker is the leader. Times are seconds since the epoch.
 """
 
+import math
 from collections.abc import Callable
+from typing import Final
 
 from polydomo.broker.jobs import events
 from polydomo.broker.jobs import job as states
@@ -45,6 +47,10 @@ from polydomo.protocols.request import (
     SHUTDOWN,
     TOO_LARGE,
 )
+
+# What a worker says about the next attempt when it reports a failure, besides a delay in seconds.
+NOT_SAID: Final = -1.0  # nothing: the job's backoff decides
+NEVER: Final = math.inf  # another attempt cannot succeed
 
 EXPIRED = "expired"  # the outcome of a job whose time to live expired
 
@@ -285,9 +291,11 @@ class Jobs:
         job.worker = ""
         self.runner.start(job)
 
-    def attempt_ended(self, job: Job, code: str, reason: str, body: bytes, taken: bool, after: float = -1.0) -> None:
+    def attempt_ended(
+        self, job: Job, code: str, reason: str, body: bytes, taken: bool, after: float = NOT_SAID
+    ) -> None:
         """Called with the outcome of an attempt that ``Runner.start`` began. ``taken``: it was dispatched to a worker. ``after``: the
-        worker asked for a retry after this many seconds."""
+        worker asked for a retry after this many seconds, or said NEVER."""
         if job.phase != RUNNING or self.open.get(job.id) is not job:
             return
         self.waiting_jobs.of_service(job.service).released -= 1
@@ -322,7 +330,7 @@ class Jobs:
         final = (
             code == FAILED and after < 0 and job.origin == states.REQUEST and job.service not in self.policy.backoffs
         )
-        if final or code == TOO_LARGE or job.attempts >= backoff.attempts:
+        if final or after == NEVER or code == TOO_LARGE or job.attempts >= backoff.attempts:
             self.record(job, states.DEAD, code, reason)
             return
         wait = after if after >= 0 else backoff.wait(max(1, job.attempts), self.runner.chance())
