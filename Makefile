@@ -24,7 +24,7 @@ COMPILED_TESTS ?= tests/wire tests/broker tests/jobs/test_jobs.py tests/server/t
 COMPILED_PYTEST = -q -n $(TEST_JOBS) --dist loadgroup -p no:cacheprovider --tb=native -m "not long"
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo compiled wheel test checked-core test-compiled test-long real-peers bench chaos siege soak sim fuzz lint docs clean bench-journal
+.PHONY: help up demo compiled wheel test checked-core test-compiled test-long test-stress real-peers bench chaos siege soak sim fuzz lint docs clean bench-journal
 
 help:  ## Show this list
 	@echo "polydomo: one broker for the Majordomo family of protocols. Targets:"
@@ -83,6 +83,13 @@ test-long: $(VENV)/.all  ## Run the full forms of the long tests (may take an ho
 	@echo "==> simulator: $(SEEDS) seeds with the compiled core"
 	@PYTHONPATH=build/compiled $(PY) -m sim.run --seeds $(SEEDS) --first $(FIRST) --jobs $(TEST_JOBS) --progress 100
 	@PYTHONPATH=build/compiled $(PY) -m sim.durable --seeds $(SEEDS) --first $(FIRST)
+
+# No test depends on how fast a machine is: each run takes something else away (tests/stress.py). Failed tests are not repeated.
+test-stress: $(VENV)/.all  ## Run the tests on one core, at nice 19, beside busy processes, and stopped again and again
+	@for stress in --core --nice "--busy 4" "--stop 3"; do \
+		echo "==> pytest: with $$stress"; \
+		$(PY) -m tests.stress $$stress -- $(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -m "not long" $(PYTEST_ARGS) || exit 1; \
+	done
 
 real-peers: $(VENV)/.all $(REAL)/done  ## Install the published programs that some tests run, apart from our own
 

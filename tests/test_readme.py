@@ -34,7 +34,7 @@ def session(name: str) -> "list[tuple[str, str]]":
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[shell.Broker]:
-    with shell.Broker(tmp_path_factory.mktemp("readme")) as broker:
+    with shell.Broker(tmp_path_factory.mktemp("readme"), "--journal=requests") as broker:
         yield broker
 
 

@@ -146,9 +146,11 @@ RECENT: deque[Running] = deque(maxlen=8)  # the newest processes: a failed test 
 
 
 class Broker(Running):
-    """``polydomo up``, ready."""
+    """``polydomo up``, ready. It keeps a journal only where a flag says so: loading its library takes as long as the rest of the start."""
 
     def __init__(self, data: Path, *words: str, listen: str = "tcp://127.0.0.1:0") -> None:
+        if not any(word.startswith("--journal") for word in words):
+            words = ("--journal=off", *words)
         super().__init__("up", "--listen", listen, "--data", str(data), "--log-json", *words)
         try:
             self.logged("ready")

@@ -105,7 +105,7 @@ def test_no_broker_and_no_journal(tmp_path: Path) -> None:
 
 
 def test_the_journal_is_the_default_and_needs_no_flag(tmp_path: Path) -> None:
-    with Broker(tmp_path) as broker:
+    with Broker(tmp_path, "--journal=requests") as broker:
         with polydomo.Client(broker.url) as client:
             assert client.call("polydomo.journal").json()["level"] == "requests"
     assert list((tmp_path / "journal").glob("kind=messages/*/*/*.parquet"))
@@ -199,9 +199,9 @@ def test_without_pyarrow_a_command_that_reads_a_journal_reports_it(tmp_path: Pat
 
 
 def test_a_second_broker_in_the_same_directory_runs_without_a_journal_unless_one_was_asked_for(tmp_path: Path) -> None:
-    with Broker(tmp_path) as first:
+    with Broker(tmp_path, "--journal=requests") as first:
         assert first.url
-        with Broker(tmp_path) as second:
+        with Broker(tmp_path, "--journal=requests") as second:
             assert "another broker writes the journal" in second.logged("no journal is kept")["why"]
         result = run(
             "up", "--data", str(tmp_path), "--listen", first.url

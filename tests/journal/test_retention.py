@@ -103,7 +103,7 @@ def test_only_the_brokers_user_can_read_its_files(tmp_path: Path) -> None:
 @pytest.mark.xdist_group("processes")
 def test_a_running_broker_notices_that_its_data_is_gone(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with Broker(data) as broker:
+    with Broker(data, "--journal=requests") as broker:
         shutil.rmtree(data)
         broker.logged("the journal's directory was removed; creating it again")
         with Running("up", "--listen", "tcp://127.0.0.1:0", "--data", str(data), "--journal", "requests") as second:
@@ -113,7 +113,7 @@ def test_a_running_broker_notices_that_its_data_is_gone(tmp_path: Path) -> None:
 @pytest.mark.xdist_group("processes")
 def test_a_broker_that_cannot_have_its_data_again_ends(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with Broker(data) as broker:
+    with Broker(data, "--journal=requests") as broker:
         shutil.rmtree(data)
         data.write_bytes(b"in the way")
         broker.logged("stopping the broker: the data directory is gone")

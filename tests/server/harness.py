@@ -34,15 +34,14 @@ def wait_for(condition: Callable[[], bool], what: str, patience: float = PATIENC
 class Broker(shell.Broker):
     """``polydomo up``, ready. However a test uses it, it must leave with status 0, and without a fault of its own in the log.
 
-    It keeps no journal: that is not what these tests are about, and its library would be taken for memory that peers cost. It sends no
-    heartbeats unless the test sets an interval, so a test that stands still finds no heartbeat where it expects a request, and no worker
-    that plays its part by hand is lost.
+    It sends no heartbeats unless the test sets an interval, so a test that stands still finds no heartbeat where it expects a request,
+    and no worker that plays its part by hand is lost.
     """
 
     def __init__(self, data: Path, *words: str, listen: str = "tcp://127.0.0.1:0") -> None:
         if not any(word.startswith("--mdp-beat") for word in words):
             words = ("--mdp-beat=10m", *words)
-        super().__init__(data, "--journal-level=off", *words, listen=listen)
+        super().__init__(data, *words, listen=listen)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
