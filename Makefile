@@ -51,21 +51,21 @@ lint: $(VENV)/.all  ## Check style (ruff) and types (mypy --strict)
 	@echo "==> mypy --strict: types"
 	@$(PY) -m mypy --strict $(filter-out packaging setup.py,$(CHECKED))
 
-# mypy and mypyc use one core each for most of their time, so they run side by side.
-test: real-peers  ## Check style, types and layers, and run the tests
-	@$(MAKE) -s -j 2 lint checked-core
+# What installs (one core, and the network) and what compiles the core run side by side, and so do mypy and the compiled core's tests.
+test: | $(PY)  ## Check style, types and layers, and run the tests
+	@$(MAKE) -s -j 3 real-peers checked-core
+	@$(MAKE) -s -j 2 lint test-compiled
 	@echo "==> pytest: the import rules of the layers"
 	@$(PY) -m pytest -q -p no:cacheprovider tests/test_layers.py
 	@echo "==> pytest: everything but the long forms"
 	@$(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -m "not long" $(PYTEST_ARGS)
-	@$(MAKE) -s test-compiled
 
 # The core compiled with seams, not optimised. It is built again only after a change; without a C compiler this is left out.
-checked-core: $(VENV)/.all
+checked-core: $(VENV)/.compiler
 	@echo "==> mypyc: compiling the core for tests"
 	@if $(PY) packaging/compiled_core.py --has-compiler; then $(PY) packaging/compiled_core.py --check --to build/checked; fi
 
-test-compiled: checked-core  ## Run the core's tests, seeds and mutants with the compiled core
+test-compiled: $(VENV)/.all checked-core  ## Run the core's tests, seeds and mutants with the compiled core
 	@echo "==> pytest: the compiled core"
 	@if $(PY) packaging/compiled_core.py --has-compiler; then \
 		PYTHONPATH=build/checked $(PY) -m pytest $(COMPILED_PYTEST) -o "pythonpath=build/checked ." $(COMPILED_TESTS); \
@@ -127,10 +127,17 @@ clean:  ## Remove .venv, caches and build products
 # --- setting up --------------------------------------------------------------------------------------------------------
 # [all] includes the base, so its stamp counts for both; either is redone when the project's dependencies change.
 
-$(VENV)/.all: pyproject.toml constraints.txt | $(PY)
+# Python compiles a module when it is first imported: of the thousands that are installed, most never are (--no-compile).
+
+$(VENV)/.all: pyproject.toml constraints.txt | $(VENV)/.compiler
 	@echo "==> Installing polydomo with everything its tests and demo need into $(VENV) (once)"
-	@$(PIP) install -qq --constraint constraints.txt --editable '.[all]'
+	@$(PIP) install -qq --no-compile --constraint constraints.txt --editable '.[all]'
 	@touch $(VENV)/.base $@
+
+# Before everything else, and small: what compiles the core.
+$(VENV)/.compiler: constraints.txt | $(PY)
+	@$(PIP) install -qq --no-compile --constraint constraints.txt mypy setuptools
+	@touch $@
 
 $(VENV)/.base: pyproject.toml constraints.txt | $(PY)
 	@echo "==> Installing polydomo and what its journal needs into $(VENV) (once)"
@@ -148,7 +155,7 @@ $(PY):
 	@for python in $(if $(PYTHON),'$(PYTHON)',python3.11 python3 python3.12 python3.13 python3.14 python); do \
 		if "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 			echo "==> Making $(VENV) with $$("$$python" -V 2>&1)"; \
-			rm -f $(VENV)/.base $(VENV)/.all; \
+			rm -f $(VENV)/.base $(VENV)/.all $(VENV)/.compiler; \
 			exec "$$python" -m venv $(VENV); \
 		fi; \
 	done; \
