@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.cli.shell import RECENT
 from tests.stalls import Stalls
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tests.client.zmq_broker import Router
 
 # A build machine's pauses are not the code's fault; the same examples everywhere make a failure there one here.
-settings.register_profile("default", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # A shell starts what runs in the background with SIGINT ignored, and so would be every program that a test wants to stop by it.

@@ -86,7 +86,7 @@ def test_close_notify_is_sent(directory: Path) -> None:
     assert server.ended and not client.ended
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 @given(st.data())
 def test_records_that_are_cut_or_changed(directory: Path, data: st.DataObject) -> None:
     """Cut anywhere, nothing but a beginning is heard; changed anywhere, nothing or a violation."""

@@ -73,12 +73,12 @@ def test_clients_of_one_service_are_served_in_turn(broker: Broker) -> None:
 
 def test_a_full_queue_throttles_the_sender_and_drops_nothing(tmp_path: Path) -> None:
     with Broker(tmp_path, "--limits-max-queue=50") as broker, dealer(broker.address) as client:
-        count = 20_000
+        count = 2_000
         written = threading.Event()
 
         def write() -> None:
             for number in range(count):
-                client.write(request(b"echo", b"%d" % number, bytes(1000)))
+                client.write(request(b"echo", b"%d" % number, bytes(10_000)))
             written.set()
 
         writer = threading.Thread(target=write)
