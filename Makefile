@@ -40,8 +40,8 @@ demo: $(VENV)/.all  ## Show clients and workers of every protocol talking to eac
 compiled: $(VENV)/.all  ## Compile the core with mypyc into build/compiled: run it with PYTHONPATH=build/compiled
 	@$(PY) packaging/compiled_core.py
 
-wheel: $(PY)  ## Build a wheel into dist, with the compiled core where a C compiler is present
-	@$(PIP) wheel -q --no-deps --wheel-dir dist .
+wheel: $(PY)  ## Build a wheel with the compiled core into dist (COMPILED=0: without, for machines without a C compiler)
+	@POLYDOMO_COMPILED=$(or $(COMPILED),1) $(PIP) wheel -q --no-deps --wheel-dir dist .
 	@ls dist/polydomo-*.whl
 
 lint: $(VENV)/.all  ## Check style (ruff) and types (mypy --strict)

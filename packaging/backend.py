@@ -1,12 +1,11 @@
-"""The build backend (PEP 517): setuptools, and mypyc for the core where a C compiler is present.
+"""The build backend (PEP 517): setuptools, and mypyc for the core if POLYDOMO_COMPILED=1.
 
-POLYDOMO_COMPILED=0 builds without compiling; POLYDOMO_COMPILED=1 fails where the core cannot be compiled. Otherwise a core that cannot be
-compiled is installed interpreted, and one line says why. An editable install is always interpreted, and needs neither compiler nor mypy.
+Without that variable, the core is installed interpreted, which takes seconds and needs neither a C compiler nor mypy. With it, the build
+fails where the core cannot be compiled. An editable install is always interpreted.
 """
 
 import os
 import shutil
-import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,15 +34,18 @@ __all__ = [
 
 Settings = Mapping[str, Any] | None
 
-CHOICE = "POLYDOMO_COMPILED"  # "0" or "1"; otherwise, if possible
+CHOICE = "POLYDOMO_COMPILED"  # "1": compile
 COMPILE = "POLYDOMO_COMPILE_CORE"  # for setup.py
 COMPILER = "mypy>=2.4,<3"
 
 
+def wanted() -> bool:
+    """Whether the core is to be compiled."""
+    return os.environ.get(CHOICE) == "1"
+
+
 def obstacle() -> str:
-    """Why the core is not compiled; empty if it can be."""
-    if os.environ.get(CHOICE) == "0":
-        return f"{CHOICE}=0"
+    """Why the core cannot be compiled; empty if it can be."""
     command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     if shutil.which(command.split()[0]) is None:
         return f"no C compiler ({command.split()[0]}) was found"
@@ -54,25 +56,17 @@ def obstacle() -> str:
 
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
     needed: list[str] = build_meta.get_requires_for_build_wheel(config_settings)
-    return needed if obstacle() else [*needed, COMPILER]
+    return [*needed, COMPILER] if wanted() else needed
 
 
 def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
-    why = obstacle()
-    must = os.environ.get(CHOICE) == "1"
-    if not why:
+    if wanted():
+        why = obstacle()
+        if why:
+            raise RuntimeError(f"polydomo: the core cannot be compiled: {why}")
         os.environ[COMPILE] = "1"
-        try:
-            made: str = build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
-            return made
-        except (Exception, SystemExit) as error:
-            if must:
-                raise
-            why = f"compiling failed: {type(error).__name__}: {error}"
-        finally:
-            del os.environ[COMPILE]
-    if must:
-        raise RuntimeError(f"polydomo: the core cannot be compiled: {why}")
-    print(f"polydomo: the core is installed interpreted, not compiled: {why}", file=sys.stderr)
-    plain: str = build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
-    return plain
+    try:
+        made: str = build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
+        return made
+    finally:
+        os.environ.pop(COMPILE, None)

@@ -41,7 +41,9 @@ CONFIG = "packaging/mypyc.ini"
 GROUP = "polydomo_core"
 OPTIMISED = "2"
 UNOPTIMISED = "0"
-JOBS = os.cpu_count() or 1
+JOBS = (
+    len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+)  # C compilers at a time
 
 
 def sources() -> list[str]:

@@ -428,7 +428,10 @@ STORE_GATHER: Final = 0.2  # A group waits this part of the last commit's time f
 STORE_GATHER_MOST: Final = 0.005  # The longest such wait, in seconds.
 STORE_RETRY: Final = 0.5  # Seconds between attempts to use a store that failed.
 JOBS_CLOCK_STEP: Final = 60.0  # Changes of the wall clock above this are logged: they move the due times of jobs.
-STORE_OPENING: Final = 5.0  # At startup, seconds that the broker waits for its store before it listens.
+STORE_REACHED: Final = (
+    1.0  # At startup, seconds that the broker waits for a connection to a shared job store before it listens.
+)
+STORE_OPENING: Final = 5.0  # At startup, seconds that the broker waits for the jobs of an open store before it listens.
 STORE_ANSWER: Final = 20.0  # Seconds before a client gets an error if the store does not answer.
 LEASE_TIME: Final = 6.0  # Seconds a lease is valid without renewal: the maximum duration of a failover.
 LEASE_RENEW: Final = 1.5  # Seconds between renewals: three may fail.

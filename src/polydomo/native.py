@@ -1,10 +1,11 @@
 """Whether the core is compiled, and decorators for compiled classes.
 
-``wire``, ``protocols``, ``broker`` and the hot modules of other layers are compiled with mypyc where a C compiler is present, and run
+``wire``, ``protocols``, ``broker`` and the hot modules of other layers are compiled with mypyc in released wheels, and run
 interpreted otherwise; see ``packaging/compiled_core.py``. This module is never compiled.
 """
 
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,10 +19,9 @@ else:
 
 
 def is_compiled() -> bool:
-    """The core that was imported is the compiled one."""
-    from polydomo.broker import broker
-
-    return not str(getattr(broker, "__file__", "")).endswith(".py")
+    """The core is the compiled one. Looks for it without importing it."""
+    found = find_spec("polydomo.broker.broker")
+    return found is not None and not str(found.origin).endswith(".py")
 
 
 def core() -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from polydomo.cli import flags
 from tests.cli.shell import PATIENCE, POLYDOMO, Broker, Gate, Running, complaint, environment, run, script
 from tests.server.harness import wait_for
 
@@ -200,12 +201,20 @@ def test_a_broker_carries_no_client_and_no_table_drawing() -> None:
     assert result.stdout == "[]\n"
 
 
-def test_version() -> None:
+@pytest.mark.parametrize("processes", [[], ["--processes", "2"]], ids=["one process", "two processes"])
+def test_the_version_and_the_log_say_which_core_runs(processes: list[str], tmp_path: Path) -> None:
     from polydomo import __version__
-    from polydomo.native import is_compiled
+    from polydomo.broker import broker
 
-    form = "compiled" if is_compiled() else "interpreted"
+    form = "interpreted" if str(broker.__file__).endswith(".py") else "compiled"
     assert run("--version").stdout.decode().startswith(f"polydomo {__version__} ({form} core, Python 3.")
+    with Broker(tmp_path / "data", *processes) as started:
+        assert started.logged("ready")["core"] == form
+
+
+def test_a_variable_of_the_build_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYDOMO_COMPILED", "1")
+    flags.load(None, {}, [])
 
 
 def test_a_broker_that_records_does_not_load_pandas() -> None:

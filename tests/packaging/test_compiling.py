@@ -1,4 +1,4 @@
-"""The build says why it does not compile the core, and the build for tests has a seam wherever a test replaces something.
+"""A source install is pure unless compiling is asked for, and the build for tests has a seam wherever a test replaces something.
 
 The sources are free of constructs that behave differently when they are compiled.
 """
@@ -6,14 +6,19 @@ The sources are free of constructs that behave differently when they are compile
 import ast
 import configparser
 import importlib.util
+import os
 import re
+import shutil
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PATIENCE = 120.0  # seconds
 
 
 def load(name: str) -> ModuleType:
@@ -25,21 +30,52 @@ def load(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        ({"POLYDOMO_COMPILED": "0"}, "POLYDOMO_COMPILED=0"),
-        ({"CC": "no-such-compiler -O2"}, "no C compiler (no-such-compiler) was found"),
-    ],
-)
-def test_a_core_that_cannot_be_compiled_is_installed_interpreted(
-    settings: dict[str, str], why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
+def test_a_source_install_is_pure_by_default(tmp_path: Path) -> None:
+    """The backend builds a wheel for any machine, and needs neither mypy nor a C compiler."""
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("packaging", "src"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    code = (
+        "import sys; sys.path.insert(0, 'packaging'); import backend; "
+        "print([name for name in backend.get_requires_for_build_wheel() if 'mypy' in name], backend.build_wheel('.'))"
+    )
+    settings = {name: value for name, value in os.environ.items() if name != "POLYDOMO_COMPILED"}
+    settings["CC"] = "no-such-compiler"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[-1].startswith("[] polydomo-")
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as files:
+        assert not [name for name in files.namelist() if name.endswith((".so", ".pyd"))]
+        assert "polydomo/broker/broker.py" in files.namelist()
+
+
+def test_compiling_is_asked_for_and_says_why_it_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYDOMO_COMPILED", "1")
+    monkeypatch.setenv("CC", "no-such-compiler -O2")
     backend = load("backend")
-    assert backend.obstacle() == why
-    assert not any(needed.startswith("mypy") for needed in backend.get_requires_for_build_wheel())
+    assert any(needed.startswith("mypy") for needed in backend.get_requires_for_build_wheel())
+    with pytest.raises(
+        RuntimeError, match=r"the core cannot be compiled: no C compiler \(no-such-compiler\) was found"
+    ):
+        backend.build_wheel(str(tmp_path))
+    assert "POLYDOMO_COMPILE_CORE" not in os.environ
+
+
+def test_released_wheels_and_containers_are_compiled() -> None:
+    made = subprocess.run(
+        ["make", "-n", "wheel"], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=True
+    ).stdout
+    assert re.search(r"POLYDOMO_COMPILED=1 .*pip.* wheel ", made)
+    assert "POLYDOMO_COMPILED=1" in (ROOT / "packaging" / "Containerfile").read_text(encoding="utf-8")
+
+
+def test_the_core_is_compiled_with_as_many_processes_as_there_are_cores() -> None:
+    assert len(os.sched_getaffinity(0)) == load("compiled_core").JOBS
 
 
 def test_everything_that_tests_replace_has_a_seam(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

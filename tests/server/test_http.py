@@ -1,5 +1,6 @@
 """HTTP on the broker's port, over real sockets: calls, failures, streams, limits, slow senders and smuggled requests."""
 
+import base64
 import contextlib
 import json
 import socket
@@ -7,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -128,6 +130,17 @@ def test_frames_are_kept_apart_where_asked(http: httpx.Client) -> None:
         headers={"content-type": "multipart/mixed; boundary=B", "accept": "multipart/mixed"},
     )
     assert split(request_body(response.headers["content-type"], response.content)) == [b"2", b"one", b"two"]
+
+
+def test_each_field_of_a_form_is_a_frame(site: Site, tmp_path: Path) -> None:
+    """``curl -F`` and HTML forms send multipart/form-data."""
+    (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x00")
+    fields = ["-F", "note=two words", "-F", f"photo=@{tmp_path / 'photo.png'}", "-H", "Accept: application/json"]
+    found = subprocess.run(
+        ["curl", "-sS", *fields, f"{site.url}/v1/call/frames"], capture_output=True, timeout=WAIT, check=True
+    )
+    image = {"base64": base64.b64encode(b"\x89PNG\r\n\x00").decode()}
+    assert json.loads(found.stdout) == {"frames": ["2", "two words", image]}
 
 
 def test_partials_are_joined_unless_asked_for(http: httpx.Client) -> None:

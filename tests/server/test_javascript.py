@@ -1,7 +1,10 @@
 """The JavaScript module in a real browser: calls, streams, subscriptions and a worker from a page, and a plain fetch."""
 
 import json
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,3 +95,35 @@ def test_the_module_in_a_browser(broker: testing.Broker) -> None:
         "told": ["AbortError", True],
         "fetched": [200, "BY FETCH"],
     }, json.dumps(found)
+
+
+# --- Node.js ------------------------------------------------------------------------------------------------------------------
+
+NODE = shutil.which("node")
+
+
+def in_node(broker: testing.Broker, directory: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    assert NODE is not None
+    module = Path(polydomo.__file__).parent / "server" / "web" / "polydomo.js"
+    shutil.copy(module, directory / "polydomo.mjs")
+    script = directory / "script.mjs"
+    script.write_text(
+        'import { connect } from "./polydomo.mjs";\n'
+        f"const broker = await connect({json.dumps(broker.url.replace('tcp', 'http'))});\n"
+        'console.log((await broker.call("upper", "hello")).text);\n'
+        "broker.close();\n"
+    )
+    return subprocess.run([NODE, *flags, str(script)], capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
+def test_the_module_in_node(broker: testing.Broker, tmp_path: Path) -> None:
+    """As the page says: Node.js 22 has a WebSocket, Node.js 20 with a flag, and otherwise the error says what to do."""
+    version = subprocess.run([str(NODE), "--version"], capture_output=True, text=True, timeout=120, check=True).stdout
+    release = int(version.strip().removeprefix("v").partition(".")[0])
+    if release < 22:
+        result = in_node(broker, tmp_path)
+        assert result.returncode != 0 and "use Node.js 22 or newer, start Node.js 20 with" in result.stderr
+    if release >= 20:
+        result = in_node(broker, tmp_path, *(["--experimental-websocket"] if release < 22 else []))
+        assert (result.returncode, result.stdout) == (0, "HELLO\n"), result.stderr

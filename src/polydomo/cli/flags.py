@@ -12,13 +12,16 @@ from polydomo.errors import SettingError
 from polydomo.server import settings
 from polydomo.server.setting_types import Flag, TextList
 
+BUILD_VARIABLE = "POLYDOMO_COMPILED"  # of `pip install .`; not a setting of the broker
 SHORT = {"dbp.beacon": "--beacon", "bridge.to": "--bridge", "journal.level": "--journal"}  # short names of flags
 
 
 def load(config: str | None, options: Mapping[str, object], rest: list[str]) -> settings.Settings:
     """All settings from file, environment variables and flags. ``rest`` holds the flags that are not declared options. An error names
     the flag that was typed, which may be the long or the short one."""
-    environ = {name: value for name, value in os.environ.items() if name not in (CLIENT_VARIABLE, *VARIABLES)}
+    environ = {
+        name: value for name, value in os.environ.items() if name not in (CLIENT_VARIABLE, BUILD_VARIABLE, *VARIABLES)
+    }
     found, typed = read(rest)
     return settings.load(config, environ, {**options, **found}, {**SHORT, **typed})
 

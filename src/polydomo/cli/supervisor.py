@@ -23,7 +23,7 @@ from pathlib import Path
 
 import typer
 
-from polydomo import __version__, limits
+from polydomo import __version__, limits, native
 from polydomo.cli.exit_status import ignore_late_signals
 from polydomo.errors import SettingError
 from polydomo.server import listening, logs
@@ -194,7 +194,7 @@ class Supervisor:
             return True
         for bound in self._reserved:
             say(LOG, logging.INFO, "listening", address=str(bound.address))
-        say(LOG, logging.INFO, "ready", version=__version__, pid=os.getpid(), processes=self.count)
+        say(LOG, logging.INFO, "ready", version=__version__, core=native.core(), pid=os.getpid(), processes=self.count)
         if sys.stderr.isatty() and not self.settings.log_json:
             from polydomo.cli.up import greet
 

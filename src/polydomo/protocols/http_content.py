@@ -19,6 +19,8 @@ TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 FRAMES_JSON: Final = "application/vnd.polydomo.frames+json"
 MULTIPART: Final = "multipart/mixed"
+FORM: Final = "multipart/form-data"  # HTML forms and `curl -F`
+SEVERAL_FRAMES: Final = (MULTIPART, FORM)  # media types of requests with one frame per part
 EVENTS: Final = "text/event-stream"
 LINES: Final = "application/x-ndjson"
 PROBLEM: Final = "application/problem+json"
@@ -126,7 +128,7 @@ def dump(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
-# --- multipart/mixed ------------------------------------------------------------------------------------------------------
+# --- multipart ------------------------------------------------------------------------------------------------------------
 
 
 def parameter_of(content_type: str, name: str) -> str:
@@ -154,7 +156,7 @@ def from_multipart(content_type: str, data: bytes) -> bytes:
     """Raises HttpError."""
     boundary = parameter_of(content_type, "boundary")
     if not 1 <= len(boundary) <= 70 or not boundary.isascii():
-        raise HttpError(400, "multipart/mixed needs a boundary of 1 to 70 characters", close=False)
+        raise HttpError(400, "a multipart body needs a boundary of 1 to 70 characters", close=False)
     mark = b"\r\n--" + boundary.encode()
     frames: list[bytes] = []
     pieces = (b"\r\n" + data).split(mark, MAX_BODY_FRAMES + 2)
@@ -185,7 +187,7 @@ def media_type(content_type: str) -> str:
 def request_body(content_type: str, data: bytes) -> bytes:
     """The body of a call: one frame, unless the content type says that it has several. Raises HttpError."""
     media = media_type(content_type)
-    if media == MULTIPART:
+    if media in SEVERAL_FRAMES:
         return from_multipart(content_type, data)
     if media == FRAMES_JSON:
         try:

@@ -445,10 +445,13 @@ def content_lines(content_type: str) -> bytes:
 
 
 def failure_problem(request: Request, code: str, text: str, name: str) -> "dict[str, object]":
-    """The problem of a request that ended without a reply. ``code`` is an outcome, or a code that the worker chose."""
+    """The problem of a request that ended without a reply. ``code`` is an outcome, a code that the worker chose, or why the job store did
+    not take a durable request, which was refused."""
     outcome = request.outcome
     own = code not in STATUS
-    type_ = FAILED if own else code
+    type_ = code
+    if own:
+        type_ = REFUSED if outcome == REFUSED else FAILED
     service = request.service.name.decode("utf-8", "replace")
     return problem(STATUS[type_], type_, text, service=service, request=name, code=code if own else "", outcome=outcome)
 

@@ -17,7 +17,7 @@ from polydomo.broker.durable import Durable
 from polydomo.broker.jobs.ops import Loaded
 from polydomo.broker.jobs.policy import JobPolicy
 from polydomo.errors import SettingError
-from polydomo.limits import JOBS_CLOCK_STEP, STORE_OPENING
+from polydomo.limits import JOBS_CLOCK_STEP, STORE_OPENING, STORE_REACHED
 from polydomo.protocols.backoff import Backoff
 from polydomo.server import logs
 from polydomo.server.logs import say, trouble
@@ -112,15 +112,19 @@ class JobStore(Owner):
         server.broker.use_jobs(self.durable)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
+        self._reached = asyncio.Event()  # set once the store is open, or has failed
         self._settled = asyncio.Event()  # set once the leader is known, or the store has failed
 
     async def start(self) -> None:
-        """Called once the broker knows its address, which clients use to find the leader. Waits a moment for the store to open, because
-        until then clients that reconnect after a restart are rejected."""
+        """Called once the broker knows its address, which clients use to find the leader. Waits a moment for the jobs of the store, because
+        until then clients that reconnect after a restart are rejected. It does not wait for a store that cannot be reached: that is tried
+        again in the background, and until then requests for jobs are rejected."""
         self._loop = asyncio.get_running_loop()
         self.thread.address = self.server.settings.durable.address or self.server.broker.address
         self.thread.start()
         with contextlib.suppress(TimeoutError):
+            if self.backend.shared:
+                await asyncio.wait_for(self._reached.wait(), STORE_REACHED)
             await asyncio.wait_for(self._settled.wait(), STORE_OPENING)
 
     async def stop(self) -> None:
@@ -175,6 +179,13 @@ class JobStore(Owner):
             trouble(LOG, "internal error", during="the job store's answer")
 
     # --- Owner ----------------------------------------------------------------------------------------------------------------
+
+    def opened(self) -> None:
+        self._reached.set()
+
+    def unavailable(self) -> None:
+        self._reached.set()
+        self._settled.set()
 
     def lead(self, epoch: int, loaded: Loaded) -> None:
         say(

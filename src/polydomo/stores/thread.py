@@ -47,6 +47,12 @@ class Owner:
     def follow(self, leader: str, why: str) -> None:
         """Another broker is the leader, or none: nothing may be dispatched or acknowledged. ``leader`` is its address, if known."""
 
+    def opened(self) -> None:
+        """The store is open. ``lead`` or ``follow`` is called next."""
+
+    def unavailable(self) -> None:
+        """The store cannot be used; it is tried again."""
+
     def suspend(self, suspended: bool) -> None:
         """The lease could not be renewed in time: nothing may be dispatched until it is renewed."""
 
@@ -202,6 +208,7 @@ class StoreThread(Store):
         if not self._open:
             self.backend.open()
             self._open = True
+            self._post(self.owner.opened)
         if not self._leads:
             self._try_to_lead()
         elif self.backend.shared and awake_time() >= self._renew_at:
@@ -341,6 +348,7 @@ class StoreThread(Store):
         self._trouble = error
         if first:
             LOG.error("the job store is not available: %s", error.text)
+            self._post(self.owner.unavailable)
         if error.code != FULL:
             self._reopen()
         if self.backend.shared and self._leads and not self._suspended and awake_time() >= self._lease_until:

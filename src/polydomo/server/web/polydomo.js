@@ -1,4 +1,4 @@
-// A client and worker for polydomo, for browsers and Node.js 22 or newer: one WebSocket, no dependencies.
+// A client and worker for polydomo, for browsers and Node.js (22 or newer, see docs/http.md): one WebSocket, no dependencies.
 //
 //   import { connect } from "/v1/polydomo.js";
 //   const broker = await connect();
@@ -67,6 +67,7 @@ export class Failure extends Error {
 
 /** Connects to a broker: the one that this module came from, or the one at a ws:// or http:// address. */
 export async function connect(url = defaultUrl(), options = {}) {
+  if (typeof WebSocket === "undefined") throw new Error("there is no WebSocket here: use Node.js 22 or newer, start Node.js 20 with --experimental-websocket, or set globalThis.WebSocket to that of the package ws");
   const broker = new Broker(url, options);
   await broker.ready;
   return broker;
