@@ -11,13 +11,13 @@ from typing import Final, Protocol
 from polydomo.limits import MAX_HTTP_TIMEOUT, MAX_IDEMPOTENCY_KEY, MAX_SERVICE_NAME
 from polydomo.protocols.http_content import (
     EVENTS,
+    FORM,
     FRAMES_JSON,
     JSON,
     LINES,
     MULTIPART,
     OCTETS,
     PROBLEM,
-    SEVERAL_FRAMES,
     TEXT,
     choose,
     dump,
@@ -172,7 +172,7 @@ class CallPlan:
         headers = head.headers
         self.service = service_name(path)
         self.content_type = headers.get("content-type", "")
-        self.one_frame = media_type(self.content_type) not in (*SEVERAL_FRAMES, FRAMES_JSON)
+        self.one_frame = media_type(self.content_type) not in (MULTIPART, FORM, FRAMES_JSON)
         self.media = choose(headers.get("accept", ""), OFFERED) or OCTETS
         self.chunked = headers.get("polydomo-stream", "").lower() == "chunked"
         self.has_time_limit = "polydomo-timeout" in headers

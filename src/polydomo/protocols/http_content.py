@@ -20,7 +20,6 @@ JSON: Final = "application/json"
 FRAMES_JSON: Final = "application/vnd.polydomo.frames+json"
 MULTIPART: Final = "multipart/mixed"
 FORM: Final = "multipart/form-data"  # HTML forms and `curl -F`
-SEVERAL_FRAMES: Final = (MULTIPART, FORM)  # media types of requests with one frame per part
 EVENTS: Final = "text/event-stream"
 LINES: Final = "application/x-ndjson"
 PROBLEM: Final = "application/problem+json"
@@ -187,7 +186,7 @@ def media_type(content_type: str) -> str:
 def request_body(content_type: str, data: bytes) -> bytes:
     """The body of a call: one frame, unless the content type says that it has several. Raises HttpError."""
     media = media_type(content_type)
-    if media in SEVERAL_FRAMES:
+    if media in (MULTIPART, FORM):
         return from_multipart(content_type, data)
     if media == FRAMES_JSON:
         try:
