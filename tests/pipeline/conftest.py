@@ -35,6 +35,7 @@ SMALL = (
     "test_tables.py",
     "test_docs.py",
     "test_java.py",
+    "test_session.py",
     "test_report.py",
     "test_local_query.py",
     "test_maintain.py",

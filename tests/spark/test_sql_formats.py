@@ -46,20 +46,6 @@ def test_invalid_requests(text: str) -> None:
     assert caught.value.code == "bad-query"
 
 
-@pytest.mark.parametrize(
-    ("sql", "reads"),
-    [
-        ("select 1", True),
-        ("-- a comment\nWITH a AS (SELECT 1) SELECT * FROM a", True),
-        ("DROP TABLE a", False),
-        ("SELECT reflect('java.lang.System', 'exit', 1)", False),
-        ("selection", False),
-    ],
-)
-def test_first_words(sql: str, reads: bool) -> None:
-    assert Query.of(sql, LIMITS).only_reads is reads
-
-
 def test_json_lines_and_csv_keep_every_value() -> None:
     lines = sql_formats.encode(TABLE, JSONL).splitlines()
     assert [json.loads(line)["name"] for line in lines] == TABLE.column("name").to_pylist()

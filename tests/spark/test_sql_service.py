@@ -28,9 +28,16 @@ PATIENCE = 240.0
 
 
 @pytest.fixture(scope="module")
-def served(spark: "SparkSession", broker: polydomo.testing.Broker) -> Iterator[polydomo.testing.Broker]:
-    spark.range(100_000, numPartitions=4).createOrReplaceTempView("numbers")
-    service = SqlService(spark, Limits(rows=1_000_000, seconds=200.0), concurrency=2)
+def session(spark: "SparkSession") -> "SparkSession":
+    """With its own views, settings and functions: the service removes some."""
+    made = spark.newSession()
+    made.range(100_000, numPartitions=4).createOrReplaceTempView("numbers")
+    return made
+
+
+@pytest.fixture(scope="module")
+def served(session: "SparkSession", broker: polydomo.testing.Broker) -> Iterator[polydomo.testing.Broker]:
+    service = SqlService(session, Limits(rows=1_000_000, seconds=200.0), concurrency=2)
     worker = polydomo.Worker(broker.url, concurrency=2)
     worker.add("spark.sql", service.__call__, schema=service.schema)
     with worker:
@@ -41,7 +48,7 @@ def served(spark: "SparkSession", broker: polydomo.testing.Broker) -> Iterator[p
 def test_warming_up_runs_a_query(spark: "SparkSession", caplog: pytest.LogCaptureFixture) -> None:
     tracker = spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup(None))
-    SqlService(spark).warm_up()
+    SqlService(spark.newSession()).warm_up()
     assert set(tracker.getJobIdsForGroup(None)) - before, "no job ran"
     assert not [record for record in caplog.records if record.name == "polydomo.spark"], "a failure is logged"
 
@@ -112,22 +119,118 @@ def test_from_a_browser_curl_and_the_shell(served: polydomo.testing.Broker) -> N
     assert shell.stdout == "ID  NAME\n 0  0\n 1  1\n 2  2\n" and "3 rows in" in shell.stderr
 
 
-@pytest.mark.parametrize(
-    ("sql", "code", "words"),
-    [
-        ("DROP VIEW numbers", "read-only", "only queries"),
-        ("WITH a AS (SELECT 1) INSERT INTO b SELECT * FROM a", "read-only", "only queries"),
-        ("SELECT reflect('java.lang.System', 'exit')", "read-only", "only queries"),
-        ("CREATE TABLE x AS SELECT 1", "read-only", "only queries"),
-        ("SELECT nonsense FROM numbers", "bad-query", "nonsense"),
-        ("", "bad-query", "no SQL"),
-        ('{"sql": "SELECT 1", "format": "xml"}', "bad-query", "format"),
-    ],
-)
-def test_requests_that_are_refused(served: polydomo.testing.Broker, sql: str, code: str, words: str) -> None:
+MESSAGES = {
+    "DROP VIEW numbers": ("read-only", "only queries"),
+    "SELECT nonsense FROM numbers": ("bad-query", "nonsense"),
+    "SELECT 1 +": ("bad-query", "Syntax error"),
+    "": ("bad-query", "no SQL"),
+    '{"sql": "SELECT 1", "format": "xml"}': ("bad-query", "format"),
+    "SELECT CAST('a' AS INT) FROM numbers": ("bad-query", "The value 'a' of the type \"STRING\" cannot be cast"),
+    "SELECT raise_error('no more') FROM numbers": ("bad-query", "no more"),
+    "SELECT id / 0 AS x FROM numbers": ("bad-query", "Division by zero"),
+}
+
+
+@pytest.mark.parametrize("sql", MESSAGES)
+def test_requests_that_fail_say_why_in_one_line(served: polydomo.testing.Broker, sql: str) -> None:
+    code, words = MESSAGES[sql]
     with pytest.raises(CallFailed) as caught:
         ask(served.url, sql)
     assert caught.value.code == code and words in caught.value.text
+    assert "calling o" not in caught.value.text and "\n" not in caught.value.text
+
+
+JVM = "('java.lang.System', 'getProperty', 'user.dir')"
+XSD = "map('rowValidationXSDPath', '/etc/hostname')"
+REFUSED = [
+    "CREATE TABLE x AS SELECT 1",
+    "WITH a AS (SELECT 1) INSERT INTO b SELECT * FROM a",
+    "WITH a AS (SELECT 1) INSERT INTO IDENTIFIER('b') SELECT * FROM a",
+    "FROM numbers INSERT INTO a SELECT *",
+    "EXECUTE IMMEDIATE 'CREATE TEMP VIEW made AS SELECT 1'",
+    "EXPLAIN EXECUTE IMMEDIATE 'CREATE TEMP VIEW made AS SELECT 1'",
+    "BEGIN SELECT 1; END",
+    "BEGIN CREATE TEMP VIEW made AS SELECT 1; END",
+    "CREATE TEMPORARY FUNCTION f(x INT) RETURNS INT RETURN x + 1",
+    "CREATE FUNCTION f AS 'org.example.F' USING JAR '/tmp/f.jar'",
+    "ADD JAR '/tmp/f.jar'",
+    "SET spark.sql.runSQLOnFiles = true",
+    "SET",
+    "RESET",
+    "DECLARE x = 5",
+    "CACHE TABLE numbers",
+    "CALL system.clear()",
+    "LIST FILES",
+    "USE default",
+    # programs and the JVM
+    "SELECT TRANSFORM(id) USING 'cat' AS (x) FROM numbers",
+    "SELECT * FROM (FROM numbers MAP id USING 'cat' AS x)",
+    "SELECT id FROM numbers WHERE id IN (SELECT TRANSFORM(id) USING 'cat' AS (x BIGINT) FROM numbers)",
+    f"SELECT reflect{JVM}",
+    f"SELECT `reflect`{JVM}",
+    f"SELECT reflect /**/{JVM}",
+    f"SELECT system.builtin.`java_method`{JVM}",
+    f"SELECT builtin.java_method{JVM}",
+    f"SELECT session.try_reflect{JVM}",
+    f"SELECT id FROM numbers ORDER BY try_reflect{JVM}",
+    f"EXPLAIN SELECT reflect{JVM}",
+    # files
+    "SELECT * FROM text.`/etc/hostname`",
+    "SELECT * FROM csv.`/etc/hostname`",
+    "SELECT * FROM IDENTIFIER('json.`/etc/hostname`')",
+    "SELECT * FROM `file:/etc/hostname`",
+    "SELECT input_file_name() FROM numbers",
+    f"SELECT from_xml('<a><b>1</b></a>', 'b INT', {XSD})",
+    f"SELECT schema_of_xml('<a><b>1</b></a>', {XSD})",
+    "SELECT from_protobuf(X'00', 'm', '/etc/hostname')",
+]
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_what_changes_something_or_reaches_outside_is_refused(
+    session: "SparkSession", served: polydomo.testing.Broker, sql: str
+) -> None:
+    with pytest.raises(CallFailed) as caught:
+        ask(served.url, sql)
+    assert caught.value.code in ("read-only", "bad-query"), caught.value
+    assert not session.catalog.tableExists("made"), "the statement was run"
+
+
+ALLOWED = [
+    "SELECT 1.5",
+    "SELECT sum(id) / 1e6, sum(id) / 1e6 FROM numbers",
+    "(SELECT 1)",
+    "/* why */ SELECT 1",
+    "-- why\nSELECT 1",
+    "SELECT 'reflect(''a'')' AS `java_method (`",
+    "FROM numbers |> WHERE id < 3 |> AGGREGATE count(*) GROUP BY id % 2",
+    "TABLE numbers",
+    "VALUES (1), (2)",
+    "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT * FROM r",
+    "SELECT a.id, x FROM numbers a LEFT JOIN numbers b USING (id) LATERAL VIEW explode(array(1, 2)) AS x LIMIT 3",
+    "SELECT id, sum(id) OVER (ORDER BY id) FROM numbers WHERE id IN (SELECT max(id) FROM numbers) UNION SELECT 1, 2",
+    "SELECT id % 2, id % 3, count(*) FROM numbers GROUP BY CUBE (id % 2, id % 3) ORDER BY 1, 2",
+    "SHOW TABLES",
+    "SHOW FUNCTIONS LIKE 'abs'",
+    "DESCRIBE numbers",
+    "DESCRIBE QUERY SELECT 1",
+    "EXPLAIN SELECT * FROM numbers",
+]
+
+
+@pytest.mark.parametrize("sql", ALLOWED)
+def test_queries_are_allowed_however_they_are_written(served: polydomo.testing.Broker, sql: str) -> None:
+    parts, summary = ask(served.url, json.dumps({"sql": sql, "format": "csv", "max_rows": 100}))
+    assert summary["rows"] >= 1 and parts
+
+
+def test_columns_of_any_name_reach_the_client(served: polydomo.testing.Broker) -> None:
+    sql = "SELECT 1.5, 'a' AS `x.y`, 2 AS n, 3 AS n"
+    (csv,) = {b"".join(ask(served.url, json.dumps({"sql": sql, "format": "csv"}))[0])}
+    assert csv.decode().splitlines() == ["1.5,x.y,n,n", "1.5,a,2,3"]
+    (part,) = ask(served.url, sql)[0]
+    table = pa.ipc.open_stream(part).read_all()
+    assert table.column_names == ["1.5", "x.y", "n", "n"] and table.column(3).to_pylist() == [3]
 
 
 @pytest.mark.long
@@ -147,6 +250,27 @@ def test_the_query_of_a_client_that_has_gone_is_cancelled(
         assert time.monotonic() < end, "the query still runs"
         time.sleep(0.1)
     assert ask(served.url, "SELECT 1 AS one")[1]["rows"] == 1
+
+
+@pytest.mark.long
+def test_the_service_returns_with_a_new_session_when_spark_runs_out_of_memory(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"word": ["a", "b", "a"]}), tmp_path / "words.parquet")
+    command = [sys.executable, "-m", "polydomo", "spark", "serve", "--table", f"words={tmp_path}", "--to"]
+    with polydomo.testing.broker(settings={"queue_expiry": PATIENCE}) as broker:
+        serving = subprocess.Popen([*command, broker.url], stderr=subprocess.PIPE, text=True)
+        try:
+            broker.wait_for("spark.sql", 4, timeout=PATIENCE)
+            with pytest.raises(CallFailed) as caught:
+                ask(broker.url, "SELECT size(collect_list(id)) FROM range(300000000)")
+            assert caught.value.code == "spark-ended", caught.value
+            # queued until the worker is back, with the same views
+            assert ask(broker.url, "SELECT count(*) AS n FROM words")[1]["rows"] == 1
+            serving.terminate()
+            logged = serving.communicate(timeout=PATIENCE)[1]
+            assert serving.returncode == 0 and "Traceback" not in logged, logged
+        finally:
+            serving.kill()
+            serving.wait()
 
 
 @pytest.mark.long

@@ -1,6 +1,6 @@
 """``polydomo spark``: SQL on Spark as a service, and workers on a Spark cluster."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -70,6 +70,8 @@ def serve(
     settings = {
         "spark.sql.runSQLOnFiles": str(writable).lower(),
         "spark.scheduler.mode": "FAIR",
+        # a JVM without memory may answer nothing and stay; this one ends, and is started again
+        "spark.driver.extraJavaOptions": f"{session.QUICK} -XX:+ExitOnOutOfMemoryError",
         # the pipeline's sessions do not coalesce; here it saves a Python task for each empty partition after a shuffle
         "spark.sql.adaptive.coalescePartitions.enabled": "true",
         **pairs(conf or []),
@@ -81,14 +83,15 @@ def serve(
 
     standard = Limits()
     limits = Limits(max_rows or standard.rows, max_bytes or standard.bytes, time or standard.seconds)
-    made = session.build(master, "", settings)
-    try:
+
+    def open_session() -> Any:
+        made = session.build(master, "", settings)
         if tables is not None:
             from polydomo.pipeline.query import views
 
             views(made, tables)
         for name, _, path in named:
             made.read.parquet(path).createOrReplaceTempView(name)
-        run(made, options.address(to), service, concurrency, limits, writable)
-    finally:
-        session.close(made)
+        return made
+
+    run(open_session, session.close, options.address(to), service, concurrency, limits, writable)

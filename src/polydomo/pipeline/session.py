@@ -1,10 +1,12 @@
 """Builds Spark sessions: a quiet local one by default, a cluster's with ``--master`` or ``--remote``."""
 
 import hashlib
+import logging
 import os
 import socket
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,8 @@ from polydomo.scratch import scratch_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("polydomo.pipeline")
 
 QUIET = {
     "spark.ui.enabled": "false",
@@ -38,6 +42,7 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC
 CONNECT_PORT = 15002  # the default port of a Spark Connect server
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 20.0  # for the JVM's shutdown hooks, which remove scratch directories; then it is killed
+ARCHIVE_DAYS = 30  # an archive of another version that no session used for so long is removed
 ARCHIVE_SECONDS = 120.0  # ... and for writing the class archive, once
 
 
@@ -64,6 +69,23 @@ class ClassArchive:
         self.fresh = self.path.with_suffix(f".{os.getpid()}")
         self.skipped = self.path.with_suffix(".skipped")  # writing it took too long: not tried again
         self.writes = not self.path.is_file() and not self.skipped.exists()
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Removes archives that nothing will use: unfinished ones of processes that were killed, and those of other versions that were
+        last used ``ARCHIVE_DAYS`` ago. Each has more than 100 MB."""
+        oldest = time.time() - ARCHIVE_DAYS * 86400
+        for file in self.path.parent.glob("spark-*.*"):
+            try:
+                owner = file.suffix.removeprefix(".")
+                if owner.isdecimal():
+                    unused = not _is_running(int(owner))
+                else:
+                    unused = file.suffix == ".jsa" and file != self.path and file.stat().st_mtime < oldest
+                if unused:
+                    file.unlink()
+            except OSError:
+                pass  # another process removed it, or may not be asked about
 
     def options(self) -> str:
         """Options for the JVM, which checks whether the archive matches and otherwise ignores it."""
@@ -80,6 +102,8 @@ class ClassArchive:
 
     def keep(self) -> None:
         """After the JVM has ended."""
+        if not self.writes and self.path.is_file():
+            os.utime(self.path)  # it is in use
         if self.writes and self.fresh.is_file():
             self.fresh.replace(self.path)
 
@@ -150,10 +174,35 @@ def build(
     try:
         spark = builder.getOrCreate()
     except Exception as error:  # py4j and gRPC raise many classes; the user needs one line
-        raise NoSpark(f"no Spark session at {remote or master or 'local[*]'}: {str(error).splitlines()[0]}") from error
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise NoSpark(f"no Spark session at {remote or master or 'local[*]'}: {first}") from error
     if remote:
         spark.addArtifacts(str(package()), pyfile=True)
+    else:
+        _ignore_end_of_jvm(spark)
     return spark
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # another user's
+    return True
+
+
+def _ignore_end_of_jvm(spark: "SparkSession") -> None:
+    """pyspark's server for accumulators prints a traceback if the JVM ends before it, for example at Ctrl-C."""
+    server: Any = spark.sparkContext._accumulatorServer
+    report = server.handle_error
+
+    def handle_error(request: Any, address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
+            report(request, address)
+
+    server.handle_error = handle_error
 
 
 def _reachable(remote: str) -> None:
@@ -189,8 +238,12 @@ def close(spark: "SparkSession") -> None:
 
     try:
         spark.stop()
-    except ConnectionError:
-        pass  # the JVM ended before: a signal, or out of memory
+    except Exception as error:
+        # the JVM ended before (a signal, or out of memory): pyspark leaves its own state behind
+        log.debug("the session could not be stopped: %s", error)
+        session: Any = type(spark)
+        session._instantiatedSession = session._activeSession = None
+        SparkContext._active_spark_context = None
     gateway: Any = SparkContext._gateway
     process = getattr(gateway, "proc", None)
     if process is None:

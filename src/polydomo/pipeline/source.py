@@ -187,7 +187,8 @@ class JournalReader(DataSourceReader):
 
     def partitions(self) -> list[Group]:
         found = segments(self.source.find(), self.wanted)
-        return grouped(Part(str(segment.path), segment.last - segment.first + 1) for segment in found)
+        groups = grouped(Part(str(segment.path), segment.last - segment.first + 1) for segment in found)
+        return groups or [Group(())]  # Spark replaces an empty list by a partition of its own class
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         return read(partition, self.wanted, self.rows)

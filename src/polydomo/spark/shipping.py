@@ -41,7 +41,7 @@ def local_code(name: str) -> Path | None:
     file = Path(spec.origin).resolve()
     if any(file.is_relative_to(place) for place in _installed()):
         return None
-    return _zipped(file.parent) if spec.submodule_search_locations else file
+    return zipped(file.parent) if spec.submodule_search_locations else file
 
 
 def _installed() -> list[Path]:
@@ -49,12 +49,14 @@ def _installed() -> list[Path]:
     return [Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
 
 
-def _zipped(package: Path) -> Path:
-    path = scratch_directory("spark") / f"{package.name}.zip"
+def zipped(*packages: Path) -> Path:
+    """A zip of packages, named after the first, for executors."""
+    path = scratch_directory("spark") / f"{packages[0].name}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        for file in sorted(package.rglob("*")):
-            if file.is_file() and "__pycache__" not in file.parts:
-                packed.write(file, str(file.relative_to(package.parent)))
+        for package in packages:
+            for file in sorted(package.rglob("*")):
+                if file.is_file() and "__pycache__" not in file.parts:
+                    packed.write(file, str(file.relative_to(package.parent)))
     return path
 
 

@@ -22,9 +22,11 @@ th { position: sticky; top: 0; background: Canvas } td.n { text-align: right } t
 """
 
 
-def encoded(batches: "Iterable[Any]", format: str) -> "Iterator[Any]":
-    """On an executor: record batches as rows of (number of rows, body)."""
+def encoded(batches: "Iterable[Any]", format: str, names: "Sequence[str]") -> "Iterator[Any]":
+    """On an executor: record batches, whose columns get these names, as rows of (number of rows, body)."""
     for batch in batches:
+        if format in (ARROW, JSONL):
+            batch = batch.rename_columns(list(names))
         for start in range(0, batch.num_rows, SQL_BATCH_ROWS):
             piece = batch.slice(start, SQL_BATCH_ROWS)
             yield pa.RecordBatch.from_arrays(

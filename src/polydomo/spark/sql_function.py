@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from polydomo.client.message import Result
 from polydomo.limits import SPARK_CALL_TIME, SPARK_OUTSTANDING, SPARK_RETRIES
 from polydomo.spark.concurrent_calls import ConcurrentCalls, Target
+from polydomo.spark.executors import prepare
 from polydomo.spark.keys import RequestKeys, run_prefix
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def register(
     """
     import pyspark.sql.functions as functions
 
+    prepare(spark)
     target = Target(to, protocol, timeout, retries, outstanding, client)
     run = uuid.uuid4().hex
 

@@ -1,7 +1,6 @@
 """Parses a request to the service ``spark.sql``: SQL as text, a JSON object, or the parameters of a GET."""
 
 import json
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +16,6 @@ MEDIA = {  # of a GET; the first one if the client accepts any
     "application/vnd.apache.arrow.stream": ARROW,
 }
 _BY_MEDIA = {media.partition(";")[0]: format for media, format in MEDIA.items()}
-_READING = re.compile(
-    r"\s*(?:--[^\n]*\n\s*)*(select|with|values|describe|desc|show|explain|table|from)\b", re.IGNORECASE
-)
-_UNSAFE = re.compile(
-    r"\b(reflect|try_reflect|java_method)\s*\(", re.IGNORECASE
-)  # they can call any function of the JVM
 
 
 @dataclass(frozen=True)
@@ -69,11 +62,6 @@ class Query:
             _clean(str(given.get("q", ""))), rest, _format(format),
             _rows(int(most) if isinstance(most, str) and most.isdecimal() else most, limits), True,
         )  # fmt: skip
-
-    @property
-    def only_reads(self) -> bool:
-        """Judges by the first word; the plan decides whether the statement really only reads."""
-        return _READING.match(self.sql) is not None and _UNSAFE.search(self.sql) is None
 
 
 def _clean(sql: str) -> str:

@@ -6,16 +6,17 @@ result. A query is a group of Spark jobs in its own scheduler pool. It is cancel
 
 import logging
 import queue
-import re
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import CallFailed
-from polydomo.limits import SQL_BATCH_ROWS, SQL_LEAST_ROWS, SQL_LOOK
+from polydomo.limits import SQL_BATCH_ROWS, SQL_LAST_WORDS, SQL_LEAST_ROWS, SQL_LOOK
 from polydomo.spark import sql_formats
 from polydomo.spark.row_bodies import to_json
+from polydomo.spark.spark_errors import failure, has_ended, said
+from polydomo.spark.sql_guard import Guard
 from polydomo.spark.sql_query import HTML, MEDIA, Limits, Query
 from polydomo.worker.call import Call
 
@@ -24,12 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("polydomo.spark")
 
-CHANGING = re.compile(  # nodes at any place of a plan
-    r"^[\s:+|'-]*(Insert|Create|Replace|Drop|Alter|Merge|Update|Delete|Truncate|Load|Overwrite|Append|Cache|Call|Set)\w*",
-    re.MULTILINE,
-)
 WARM_UP = "SELECT count(*) AS rows FROM range(1)"
-READ_ONLY = "only queries are allowed: SELECT, WITH, VALUES, DESCRIBE, SHOW, EXPLAIN"
 DESCRIPTION = """SQL on Spark.
 
 The request is the SQL, or a JSON object with sql, args, format (arrow, jsonl, csv, html) and max_rows."""
@@ -54,7 +50,7 @@ class SqlService:
     ) -> None:
         self._spark = spark
         self._limits = limits or Limits()
-        self._writable = writable
+        self._guard = None if writable else Guard(spark)
         self._pools: queue.SimpleQueue[str] = queue.SimpleQueue()
         for n in range(concurrency):
             self._pools.put(
@@ -65,14 +61,13 @@ class SqlService:
     @property
     def schema(self) -> "dict[str, Any]":
         """The schema of the service. GET is available only if the service changes nothing."""
-        return SCHEMA if self._writable else {**SCHEMA, "media": list(MEDIA)}
+        return SCHEMA if self._guard is None else {**SCHEMA, "media": list(MEDIA)}
 
     def warm_up(self) -> None:
         """Runs a small query, so that the first request does not wait until Spark has loaded its classes and started a Python worker."""
         query = Query.of(WARM_UP, self._limits)
         try:
-            self._is_command(query.sql)
-            for _ in self._bodies(self._spark.sql(query.sql), query):
+            for _ in self._bodies(self._frame(query), query):
                 pass
         except Exception as error:
             log.warning("the first query, which warms up Spark, failed; the service starts anyway: %s", said(error))
@@ -113,7 +108,7 @@ class SqlService:
         except CallFailed:
             raise
         except Exception as error:
-            raise CallFailed(*watch.reason or ("bad-query", said(error))) from None
+            raise CallFailed(*watch.reason or failure(self._spark, error)) from None
         finally:
             watch.stop()
             # stops what still runs: the rest of a result that was cut, or everything if the client has disconnected
@@ -133,36 +128,31 @@ class SqlService:
         )  # fmt: skip
 
     def _ask(self, query: Query, group: str, pool: str) -> "DataFrame":
-        if not self._writable and (not query.only_reads or self._is_command(query.sql)):
-            raise CallFailed("read-only", READ_ONLY)
         context = self._spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", pool)
         context.setJobGroup(group, query.sql[:100], interruptOnCancel=True)
-        frame = self._spark.sql(query.sql, args=query.args or None)
+        frame = self._frame(query)
         # A limit moves everything to one task, which pays off for few rows. For many, the rest is simply not read.
         return frame.limit(query.max_rows + 1) if query.max_rows <= SQL_BATCH_ROWS else frame
 
-    def _is_command(self, sql: str) -> bool:
-        """Whether the statement would change something: ``WITH a AS (...) INSERT INTO ...`` begins like a query."""
-        jvm: Any = self._spark._jvm
-        session: Any = self._spark._jsparkSession
-        plan = session.sessionState().sqlParser().parsePlan(sql)
-        if any(word in str(plan.getClass().getSimpleName()) for word in ("Describe", "Show", "Explain")):
-            return False
-        command = jvm.py4j.reflection.TypeUtil.isInstanceOf("org.apache.spark.sql.catalyst.plans.logical.Command", plan)
-        return bool(command) or CHANGING.search(plan.treeString()) is not None
+    def _frame(self, query: Query) -> "DataFrame":
+        args = query.args or None
+        return self._spark.sql(query.sql, args=args) if self._guard is None else self._guard.ask(query.sql, args)
 
     def _bodies(self, frame: "DataFrame", query: Query) -> Iterator[tuple[int, bytes]]:
         """Yields the rows as encoded bodies with their numbers of rows. Executors encode them; the driver gets one partition after the
         other."""
         format, most = query.format, query.max_rows
+        names = frame.columns
 
         def bodies(batches: "Iterable[Any]") -> "Iterator[Any]":
             from polydomo.spark.sql_formats import encoded
 
-            return encoded(batches, format)
+            return encoded(batches, format, names)
 
-        made = frame.mapInArrow(bodies, "rows BIGINT, body BINARY")
+        # Spark looks columns up by name there, which fails for names such as `1.5` and for equal names.
+        numbered = frame.toDF(*(f"c{n}" for n in range(len(names))))
+        made = numbered.mapInArrow(bodies, "rows BIGINT, body BINARY")
         sent = 0
         held: list[bytes] = []  # small pieces are sent together
         rows = 0
@@ -212,11 +202,8 @@ class Watch(threading.Thread):
 def cancel(spark: "SparkSession", group: str) -> None:
     """Cancels the jobs of a query, and those that it would start next: every partition that the driver reads is a job."""
     context: Any = spark.sparkContext
-    context._jsc.sc().cancelJobGroupAndFutureJobs(group)
-
-
-def said(error: Exception) -> str:
-    """The first line of Spark's error message, without codes."""
-    text = getattr(error, "desc", None) or str(error)
-    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-    return re.sub(r"^\[[A-Z_.]+\] ", "", first.split(" SQLSTATE:")[0]).strip()
+    try:
+        context._jsc.sc().cancelJobGroupAndFutureJobs(group)
+    except Exception as error:
+        if not has_ended(wait=SQL_LAST_WORDS):
+            log.warning("cannot cancel %s: %s", group, said(error))

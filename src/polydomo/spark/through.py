@@ -18,6 +18,7 @@ from polydomo.limits import SPARK_BATCH_ROWS, SPARK_CALL_TIME, SPARK_OUTSTANDING
 from polydomo.spark import row_bodies
 from polydomo.spark.concurrent_calls import ConcurrentCalls, Target, caller
 from polydomo.spark.durable import submitter
+from polydomo.spark.executors import prepare
 from polydomo.spark.row_bodies import ARROW, BYTES, JSON, BadReply
 from polydomo.spark.typed_service import TypedService
 
@@ -106,6 +107,7 @@ def through(
     for name, number in (("batch_rows", batch_rows), ("outstanding", outstanding)):
         if number < 1:
             raise SettingError(f"{name}: {number} must be 1 or more")
+    prepare(df.sparkSession)
     target = Target(to, protocol, timeout, retries, outstanding, client)
     columns = (body,) if isinstance(body, str) else tuple(body) if body is not None else None
     typed = TypedService.ask(target, service) if schema is None else None
