@@ -71,6 +71,7 @@ MAX_SCHEMA_TEXT: Final = 4_096  # Characters of a schema's description.
 MAX_SCHEMA_MEDIA: Final = 10  # Media types that a service which may be called with GET replies with.
 MAX_PROGRESS_TEXT: Final = 1_000  # Characters of a partial reply in an MCP progress notification; the result has all.
 MEMO_KEEP_BYTES: Final = 1024 * MIB  # Stored replies of memoised services; the least recently used are evicted.
+MEMO_RECORD: Final = 4 * KIB  # Charged for each stored value besides its size, until the file is measured again: a page of it.
 MEMO_KEEP_AGE: Final = 7 * 86_400.0  # How long they are stored.
 MAX_MEMO_NAMES: Final = 10_000  # Service names whose match with memo.services is cached.
 MEMO_PRUNE: Final = 100  # Clients with shared runs from which disconnected ones are pruned.

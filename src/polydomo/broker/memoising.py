@@ -97,6 +97,12 @@ class Memoiser(RunOwner):
 
     def answer(self, command: "dict[str, object]") -> object:
         """Answers ``polydomo memo ls|rm|stats``."""
+        try:
+            return self._answer(command)
+        except StoreFault as error:
+            return {"error": f"the memo store cannot do this: {error}"}
+
+    def _answer(self, command: "dict[str, object]") -> object:
         op, service = command.get("op", "stats"), command.get("service")
         if op == "ls":
             return self.store.replies()

@@ -285,7 +285,7 @@ class HttpSession(Session):
         try:
             found[0].serve(self, head, found[1], body)
         except StoreFault as error:
-            raise HttpError(503, f"the memo store cannot write: {error}", close=False) from None
+            raise HttpError(503, f"the memo store cannot do this: {error}", close=False) from None
 
     def on_bad_request(self, head: RequestHead | None, error: HttpError) -> None:
         self.http.common = self.site.date()

@@ -8,7 +8,8 @@ from polydomo.protocols.memo_cid import Cid
 
 
 class StoreFault(Exception):
-    """The store cannot write, because the disk is full or another process holds a lock."""
+    """The store cannot read or write a value: the disk is full, its share of the disk is used up, the value is damaged, or another process
+    holds a lock."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -3,33 +3,58 @@
 The event loop's thread reads and writes it; a lookup takes about 10 us. With a write-ahead log, a commit does not wait for the disk, so a
 killed process loses nothing and a power failure loses at most the last moments; the file is never corrupted. Checkpoints, which wait for
 the disk, run in a thread.
+
+Everything is verified when it is read: a Node by the hash in its CID, any other record by a checksum. A damaged Node, call or reply is
+removed, as if it had never been stored, so that it is computed or stored again.
 """
 
 import contextlib
+import logging
 import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from polydomo.errors import SettingError
-from polydomo.limits import MEMO_CHECKPOINT, MEMO_KEEP_AGE, MEMO_KEEP_BYTES, MEMO_RECENT_BYTES, MEMO_TRIM, MEMO_USED
+from polydomo.limits import (
+    MEMO_CHECKPOINT,
+    MEMO_KEEP_AGE,
+    MEMO_KEEP_BYTES,
+    MEMO_RECENT_BYTES,
+    MEMO_RECORD,
+    MEMO_TRIM,
+    MEMO_USED,
+    MIB,
+)
 from polydomo.protocols.memo_cid import Cid, read_cid
 from polydomo.protocols.memo_values import MemoValues, StoreFault
+from polydomo.stores.memo_checks import MemoCopy, call_sum, head_sum, is_node, reply_sum
+from polydomo.stores.salvage import Sound, Table, open_sound, tolerant
+
+LOG = logging.getLogger("polydomo.memo")
 
 FILE = "memo.db"  # in the data directory
-VERSION = 1
+VERSION = 2  # 1 had no checksums
 TABLES = """
 CREATE TABLE node (cid BLOB PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE head (name TEXT PRIMARY KEY, cid BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE call (func TEXT, args BLOB, result BLOB NOT NULL, PRIMARY KEY (func, args)) WITHOUT ROWID;
+CREATE TABLE head (name TEXT PRIMARY KEY, cid BLOB NOT NULL, checks INTEGER NOT NULL DEFAULT -1) WITHOUT ROWID;
+CREATE TABLE call (
+    func TEXT, args BLOB, result BLOB NOT NULL, checks INTEGER NOT NULL DEFAULT -1, PRIMARY KEY (func, args)
+) WITHOUT ROWID;
 CREATE TABLE reply (
     key BLOB PRIMARY KEY, service TEXT NOT NULL, version TEXT NOT NULL, body BLOB NOT NULL, size INTEGER NOT NULL,
-    created REAL NOT NULL, used REAL NOT NULL, hits INTEGER NOT NULL
+    created REAL NOT NULL, used REAL NOT NULL, hits INTEGER NOT NULL, checks INTEGER NOT NULL DEFAULT -1
 );
 CREATE INDEX reply_service ON reply (service);
 CREATE INDEX reply_used ON reply (used);
 """
+SCHEMA = f"{TABLES} PRAGMA user_version = {VERSION};"
+HEADS = Table("head", "name, cid, checks", "name")
+CALLS = Table("call", "func, args, result, checks", "func, args")
+REPLIES = Table("reply", "key, service, version, body, size, created, used, hits, checks", "key")
+NODES = Table("node", "cid, data", "cid")
 
 
 class MemoStore(MemoValues):
@@ -47,8 +72,11 @@ class MemoStore(MemoValues):
         self.keep_bytes = keep_bytes
         self.keep_age = keep_age
         self._db = _open(path)
-        self._bytes: int = self._db.execute("SELECT coalesce(sum(size), 0) FROM reply").fetchone()[0]
+        self._bytes = self._reply_bytes()
         self._thread: threading.Thread | None = None
+        self.disk_share = 0  # most bytes of the file; 0: no limit
+        self._used_bytes = self.used_bytes()  # when it was last measured
+        self._grown = 0  # bytes written since, at most
         self._written = 0  # commits since the last checkpoint
         self._recent: dict[
             bytes, tuple[bytes, float]
@@ -65,43 +93,81 @@ class MemoStore(MemoValues):
         content = cid.content()
         if content is not None:
             return content
-        row = self._db.execute("SELECT data FROM node WHERE cid = ?", (cid.raw,)).fetchone()
-        return row[0] if row is not None else None
+        rows = self._rows("SELECT data FROM node WHERE cid = ?", (cid.raw,))
+        if not rows:
+            return None
+        data: bytes = rows[0][0]
+        if is_node(cid, data):
+            return data
+        LOG.error(
+            "Node %s in %s is damaged and was removed, with the calls that have it as their result",
+            cid.text(),
+            self.path,
+        )
+        with self._writing() as db:
+            db.execute("DELETE FROM node WHERE cid = ?", (cid.raw,))
+            db.execute("DELETE FROM call WHERE result = ?", (cid.raw,))
+        return None
 
     def put_node(self, cid: Cid, data: bytes) -> None:
         if cid.content() is None:
-            with self._writing() as db:
-                db.execute("INSERT OR IGNORE INTO node VALUES (?, ?)", (cid.raw, data))
+            with self._writing(len(data)) as db:
+                db.execute(
+                    "INSERT INTO node VALUES (?, ?) ON CONFLICT DO UPDATE SET data = excluded.data WHERE data IS NOT excluded.data",
+                    (cid.raw, data),
+                )
 
     # --- heads
 
     def head(self, name: str) -> Cid | None:
-        row = self._db.execute("SELECT cid FROM head WHERE name = ?", (name,)).fetchone()
-        return read_cid(row[0]) if row is not None else None
+        rows = self._rows("SELECT cid, checks FROM head WHERE name = ?", (name,))
+        if not rows:
+            return None
+        if rows[0][1] != head_sum(name, rows[0][0]):
+            raise StoreFault(f"the head {name[:100]!r} in {self.path} is damaged; set it again")
+        return read_cid(rows[0][0])
 
     def heads(self) -> list[str]:
-        return [name for (name,) in self._db.execute("SELECT name FROM head ORDER BY name")]
+        return [
+            name
+            for name, cid, checks in self._rows(f"SELECT {HEADS.columns} FROM head ORDER BY name")
+            if checks == head_sum(name, cid)
+        ]
 
     def set_head(self, name: str, cid: Cid) -> None:
         with self._writing() as db:
-            db.execute("INSERT OR REPLACE INTO head VALUES (?, ?)", (name, cid.raw))
+            db.execute("INSERT OR REPLACE INTO head VALUES (?, ?, ?)", (name, cid.raw, head_sum(name, cid.raw)))
 
     # --- calls
 
     def call(self, func: str, args: list[Cid]) -> Cid | None:
-        row = self._db.execute("SELECT result FROM call WHERE func = ? AND args = ?", (func, _pack(args))).fetchone()
-        return read_cid(row[0]) if row is not None else None
+        """A damaged result is removed; the call is evaluated again."""
+        packed = _pack(args)
+        try:
+            rows = self._rows("SELECT result, checks FROM call WHERE func = ? AND args = ?", (func, packed))
+        except StoreFault:
+            return None
+        if not rows:
+            return None
+        if rows[0][1] == call_sum(func, packed, rows[0][0]):
+            return read_cid(rows[0][0])
+        LOG.error("a stored result of %s in %s is damaged and was removed", func, self.path)
+        with self._writing() as db:
+            db.execute("DELETE FROM call WHERE func = ? AND args = ?", (func, packed))
+        return None
 
     def funcs(self) -> list[str]:
-        return [func for (func,) in self._db.execute("SELECT DISTINCT func FROM call ORDER BY func")]
+        return [func for (func,) in self._rows("SELECT DISTINCT func FROM call ORDER BY func")]
 
     def calls(self, func: str) -> list[list[Cid]]:
-        rows = self._db.execute("SELECT args FROM call WHERE func = ? ORDER BY args", (func,))
-        return [_unpack(args) for (args,) in rows]
+        rows = self._rows("SELECT args, result, checks FROM call WHERE func = ? ORDER BY args", (func,))
+        return [_unpack(args) for args, result, checks in rows if checks == call_sum(func, args, result)]
 
     def set_call(self, func: str, args: list[Cid], result: Cid) -> None:
         with self._writing() as db:
-            db.execute("INSERT OR REPLACE INTO call VALUES (?, ?, ?)", (func, _pack(args), result.raw))
+            packed = _pack(args)
+            sums = call_sum(func, packed, result.raw)
+            db.execute("INSERT OR REPLACE INTO call VALUES (?, ?, ?, ?)", (func, packed, result.raw, sums))
 
     def delete_calls(self, func: str) -> int:
         with self._writing() as db:
@@ -112,10 +178,15 @@ class MemoStore(MemoValues):
     def reply(self, key: bytes) -> bytes | None:
         recent = self._recent.pop(key, None)
         if recent is None:
-            row = self._db.execute("SELECT body, created FROM reply WHERE key = ?", (key,)).fetchone()
-            if row is None:
+            rows = self._rows("SELECT service, version, body, created, checks FROM reply WHERE key = ?", (key,))
+            if not rows:
                 return None
-            recent = (row[0], row[1])
+            *row, checks = rows[0]
+            if checks != reply_sum(key, *row):
+                LOG.error("a stored reply of %s in %s is damaged and was removed", row[0], self.path)
+                self._drop("key = ?", (key,))
+                return None
+            recent = (row[2], row[3])
             self._recent_bytes += len(recent[0])
         body, created = recent
         now = self.clock()
@@ -147,10 +218,11 @@ class MemoStore(MemoValues):
         recent = self._recent.pop(key, None)
         if recent is not None:
             self._recent_bytes -= len(recent[0])
-        with self._writing() as db:
+        with self._writing(len(body)) as db:
+            sums = reply_sum(key, service, version, body, now)
             db.execute(
-                "INSERT OR REPLACE INTO reply VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
-                (key, service, version, body, len(body), now, now),
+                "INSERT OR REPLACE INTO reply VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?)",
+                (key, service, version, body, len(body), now, now, sums),
             )
         self._bytes += len(body)
         if self._bytes > self.keep_bytes:
@@ -163,7 +235,7 @@ class MemoStore(MemoValues):
         over = self._bytes - int(self.keep_bytes * MEMO_TRIM)
         if self._bytes > self.keep_bytes:
             keys: list[tuple[bytes]] = []
-            for key, size in self._db.execute("SELECT key, size FROM reply ORDER BY used"):
+            for key, size in self._rows("SELECT key, size FROM reply ORDER BY used"):
                 keys.append((key,))
                 over -= size
                 if over <= 0:
@@ -172,8 +244,11 @@ class MemoStore(MemoValues):
                 db.executemany("DELETE FROM reply WHERE key = ?", keys)
             self._forget_recent()
             removed += len(keys)
-            self._bytes = self._db.execute("SELECT coalesce(sum(size), 0) FROM reply").fetchone()[0]
+            self._bytes = self._reply_bytes()
         return removed
+
+    def _reply_bytes(self) -> int:
+        return int(self._rows("SELECT coalesce(sum(size), 0) FROM reply")[0][0])
 
     def remove_replies(self, service: str) -> int:
         """Removes the replies of one service, or of all with a prefix if the name ends with ``*``."""
@@ -184,7 +259,7 @@ class MemoStore(MemoValues):
     def replies(self) -> list[dict[str, object]]:
         """The stored replies by service."""
         self._note_used()
-        rows = self._db.execute(
+        rows = self._rows(
             "SELECT service, version, count(*), sum(size), sum(hits), min(created), max(used) FROM reply "
             "GROUP BY service, version ORDER BY service, version"
         )
@@ -192,10 +267,10 @@ class MemoStore(MemoValues):
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def stats(self) -> dict[str, object]:
-        nodes, size = self._db.execute("SELECT count(*), coalesce(sum(length(data)), 0) FROM node").fetchone()
-        (calls,) = self._db.execute("SELECT count(*) FROM call").fetchone()
-        (heads,) = self._db.execute("SELECT count(*) FROM head").fetchone()
-        replies, kept = self._db.execute("SELECT count(*), coalesce(sum(size), 0) FROM reply").fetchone()
+        ((nodes, size),) = self._rows("SELECT count(*), coalesce(sum(length(data)), 0) FROM node")
+        ((calls,),) = self._rows("SELECT count(*) FROM call")
+        ((heads,),) = self._rows("SELECT count(*) FROM head")
+        ((replies, kept),) = self._rows("SELECT count(*), coalesce(sum(size), 0) FROM reply")
         return {
             "nodes": nodes, "nodes_bytes": size, "calls": calls, "heads": heads,
             "replies": replies, "replies_bytes": kept, "max_bytes": self.keep_bytes,
@@ -215,8 +290,36 @@ class MemoStore(MemoValues):
 
     # --- the file
 
+    def used_bytes(self) -> int:
+        """Bytes of the file that hold data; removed values leave room for others."""
+        ((pages,),) = self._rows("PRAGMA page_count")
+        ((free,),) = self._rows("PRAGMA freelist_count")
+        ((size,),) = self._rows("PRAGMA page_size")
+        return int((pages - free) * size)
+
+    def _charge(self, size: int) -> None:
+        """Raises StoreFault if the store has used up its share of the disk."""
+        self._grown += size + MEMO_RECORD
+        if not self.disk_share or self._used_bytes + self._grown <= self.disk_share:
+            return
+        self._used_bytes, self._grown = self.used_bytes(), size + MEMO_RECORD
+        if self._used_bytes + self._grown > self.disk_share:
+            raise StoreFault(
+                f"{self.path} has {self._used_bytes / MIB:,.1f} MiB; its share of the disk is {self.disk_share / MIB:,.1f} MiB "
+                "(`limits.max_disk`)"
+            )
+
+    def _rows(self, text: str, parameters: tuple[object, ...] = ()) -> "list[Any]":
+        try:
+            return self._db.execute(text, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise StoreFault(f"{self.path}: {error}") from None
+
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _writing(self, size: int = 0) -> Iterator[sqlite3.Connection]:
+        """``size``: bytes that a client stores; none are stored beyond the store's share of the disk."""
+        if size:
+            self._charge(size)
         try:
             with self._db:
                 yield self._db
@@ -244,27 +347,62 @@ def _open(path: Path) -> sqlite3.Connection:
     """Raises SettingError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        db = sqlite3.connect(
-            path, timeout=0.1
-        )  # do not wait for locks of other processes, because that would block the loop
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = NORMAL")
-        db.execute("PRAGMA wal_autocheckpoint = 0")  # a thread runs checkpoints
-        db.execute("PRAGMA mmap_size = 268435456")
+        sound = Sound(
+            "the memo store",
+            lambda: _connect(path),
+            "PRAGMA quick_check(1)",
+            SCHEMA,
+            (HEADS, NODES, CALLS, REPLIES),
+            MemoCopy,
+        )
+        db = open_sound(path, sound)
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if version == 0:
             with db:
-                db.executescript(TABLES + f"PRAGMA user_version = {VERSION};")
+                db.executescript(SCHEMA)
+        elif version == 1:
+            _add_checksums(db)
         elif version != VERSION:
             raise SettingError(
                 f"memo: {path} has version {version}; this polydomo needs version {VERSION}; move the file away"
             )
         return db
-    except sqlite3.DatabaseError as error:
+    except sqlite3.Error as error:
         raise SettingError(f"memo: cannot open {path}: {error}; if it is damaged, move it away") from None
     except OSError as error:
         raise SettingError(f"memo: cannot open {path}: {error.strerror}") from None
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    db = sqlite3.connect(
+        path, timeout=0.1
+    )  # do not wait for locks of other processes, because that would block the loop
+    try:
+        db.text_factory = tolerant
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA wal_autocheckpoint = 0")  # a thread runs checkpoints
+        db.execute("PRAGMA mmap_size = 268435456")
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db
+
+
+def _add_checksums(db: sqlite3.Connection) -> None:
+    """Version 1 had none."""
+    db.create_function("head_sum", 2, head_sum)
+    db.create_function("call_sum", 3, call_sum)
+    db.create_function("reply_sum", 5, reply_sum)
+    with db:
+        db.execute("BEGIN")
+        for table in ("head", "call", "reply"):
+            db.execute(f"ALTER TABLE {table} ADD COLUMN checks INTEGER NOT NULL DEFAULT -1")
+        db.execute("UPDATE head SET checks = head_sum(name, cid)")
+        db.execute("UPDATE call SET checks = call_sum(func, args, result)")
+        db.execute("UPDATE reply SET checks = reply_sum(key, service, version, body, created)")
+        db.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _checkpoint(path: Path) -> None:

@@ -1,6 +1,7 @@
 """Saves what is left of a damaged SQLite file: every readable record is copied into a new file, and the damaged one is kept."""
 
 import contextlib
+import logging
 import os
 import shutil
 import sqlite3
@@ -9,6 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from polydomo.stores.wal import log_of, lost, repair
+
+LOG = logging.getLogger("polydomo.store")
+
+MAGIC = b"SQLite format 3\0"
 FIRST_PAGE = 4096  # bytes: SQLite's default page, which all our files have
 SIZE_FIELD = slice(28, 32)  # of the header: pages of the file
 FREE_FIELDS = slice(32, 40)  # of the header: the list of free pages
@@ -23,7 +29,79 @@ class Table(NamedTuple):
     indexes: "tuple[tuple[str, str, str], ...]" = ()
 
 
-Copy = Callable[[sqlite3.Connection, str, Sequence[Any]], None]
+class Copying:
+    """Copies records into the new file, and counts them."""
+
+    def copy(self, new: sqlite3.Connection, table: str, row: Sequence[Any]) -> None:
+        raise NotImplementedError
+
+    def summary(self) -> str:
+        raise NotImplementedError
+
+
+class Sound(NamedTuple):
+    """How to open a file that may be damaged."""
+
+    what: str  # "the job store", for messages
+    connect: Callable[[], sqlite3.Connection]  # with its pragmas; it may raise sqlite3.Error
+    check: str  # the pragma that checks the file
+    schema: str
+    tables: Sequence[Table]
+    copying: Callable[[], Copying]
+
+
+def open_sound(path: Path, sound: Sound) -> sqlite3.Connection:
+    """Opens a file, which is checked as a whole. If it or its write-ahead log is damaged, everything that can still be read is saved, with
+    a line in the log. Raises sqlite3.Error or OSError, for example if the disk is full."""
+    log = log_of(path)
+    connection, damage = _checked(sound)
+    if log and connection is not None:
+        (_, valid, _) = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        missing = lost(log, valid)
+        if missing:
+            connection.close()
+            pages = repair(path, log)
+            text = (
+                "the write-ahead log of %s %s was damaged: %d pages in it are lost, and %d transactions were recovered"
+            )
+            LOG.error(text, sound.what, path, pages, missing)
+            connection, damage = _checked(sound)
+    if connection is None and not _is_sqlite(path):
+        raise sqlite3.DatabaseError(f"{damage}, and never was one")
+    if connection is None:
+        copying = sound.copying()
+        kept = salvage(path, sound.schema, sound.tables, copying.copy)
+        text = "%s %s was damaged (%s): %s; the damaged file is %s"
+        LOG.error(text, sound.what, path, damage, copying.summary(), kept)
+        connection, damage = _checked(sound)
+    if connection is None:
+        raise sqlite3.DatabaseError(f"{damage}; restore it from a backup")
+    return connection
+
+
+def _is_sqlite(path: Path) -> bool:
+    """Whether it is a damaged SQLite file, and not a file of another kind."""
+    with open(path, "rb") as file:
+        return file.read(len(MAGIC)) == MAGIC or path.stat().st_size % FIRST_PAGE == 0
+
+
+def _checked(sound: Sound) -> "tuple[sqlite3.Connection | None, str]":
+    """The connection, if the file is as SQLite wrote it; otherwise what is wrong with it."""
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = sound.connect()
+        found = connection.execute(sound.check).fetchone()
+        text = str(found[0]) if found is not None else "no answer"
+    except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
+        if not is_damage(error):
+            raise
+        return None, str(error)
+    if text == "ok":
+        return connection, ""
+    connection.close()
+    return None, text.replace("\n", " ")
 
 
 def tolerant(text: bytes) -> str:
@@ -36,28 +114,40 @@ def is_damage(error: sqlite3.Error) -> bool:
     return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def salvage(path: Path, schema: str, tables: Sequence[Table], copy: Copy) -> Path:
+def salvage(
+    path: Path, schema: str, tables: Sequence[Table], copy: Callable[[sqlite3.Connection, str, Sequence[Any]], None]
+) -> Path:
     """Replaces ``path`` by a file with these tables, into which ``copy`` wrote each record that can be read. Returns the name under which
     the damaged file is kept. Raises sqlite3.Error or OSError if there is no space."""
     kept = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}")
-    made = path.with_name(f"{path.name}.salvaged")
-    for suffix in ("", "-wal", "-shm"):
-        Path(f"{made}{suffix}").unlink(missing_ok=True)
+    made, work = (path.with_name(f"{path.name}.{part}") for part in ("salvaged", "work"))
+    for file in (made, work):
+        _remove(file)
     os.link(path, kept)
-    log = Path(f"{path}-wal")
-    if log.exists():
-        shutil.copyfile(log, f"{kept}-wal")
+    _copy(path, work)
+    if Path(f"{path}-wal").exists():
+        _copy(Path(f"{path}-wal"), Path(f"{kept}-wal"))
+        _copy(Path(f"{path}-wal"), Path(f"{work}-wal"))
     with contextlib.closing(_create(made, schema)) as new:
-        with contextlib.closing(_open_damaged(kept, schema, made)) as old, new:
+        with contextlib.closing(_open_damaged(work, made)) as old, new:
             for table in tables:
                 for row in readable(old, table):
                     copy(new, table.name, row)
+    _remove(work)
     for suffix in ("-wal", "-shm"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
-        if suffix == "-shm":
-            Path(f"{kept}{suffix}").unlink(missing_ok=True)
     os.replace(made, path)
     return kept
+
+
+def _copy(path: Path, to: Path) -> None:
+    with open(path, "rb") as source, open(to, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as target:
+        shutil.copyfileobj(source, target)
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 
 def _create(path: Path, schema: str) -> sqlite3.Connection:
@@ -67,7 +157,7 @@ def _create(path: Path, schema: str) -> sqlite3.Connection:
     return new
 
 
-def _open_damaged(path: Path, schema: str, fresh: Path) -> sqlite3.Connection:
+def _open_damaged(path: Path, fresh: Path) -> sqlite3.Connection:
     """If the first page, with the schema, cannot be used, it is replaced by that of the new file: the tables of both were created alike."""
     with open(path, "r+b") as file:  # an older first page does not count the pages that were added later
         file.seek(SIZE_FIELD.start)

@@ -9,7 +9,7 @@ from polydomo.broker.jobs.job import ENDED
 from polydomo.limits import JOB_KEEP_DEAD
 from polydomo.stores.backend import SCHEMA
 from polydomo.stores.checks import job_of, job_values
-from polydomo.stores.salvage import Table
+from polydomo.stores.salvage import Copying, Table
 from polydomo.stores.sql_ops import CHECKS, COLUMNS, SCHEDULE_COLUMNS
 
 STATE = 12  # its position in COLUMNS
@@ -34,7 +34,7 @@ TABLES_TO_SAVE = (
 )
 
 
-class JobsCopy:
+class JobsCopy(Copying):
     """Counts what it copies. Damaged jobs are copied as such: an open one is condemned when it is loaded, any other one is dead."""
 
     def __init__(self) -> None:
