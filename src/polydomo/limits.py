@@ -71,7 +71,9 @@ MAX_SCHEMA_TEXT: Final = 4_096  # Characters of a schema's description.
 MAX_SCHEMA_MEDIA: Final = 10  # Media types that a service which may be called with GET replies with.
 MAX_PROGRESS_TEXT: Final = 1_000  # Characters of a partial reply in an MCP progress notification; the result has all.
 MEMO_KEEP_BYTES: Final = 1024 * MIB  # Stored replies of memoised services; the least recently used are evicted.
-MEMO_RECORD: Final = 4 * KIB  # Charged for each stored value besides its size, until the file is measured again: a page of it.
+MEMO_RECORD: Final = (
+    4 * KIB
+)  # Charged for each stored value besides its size, until the file is measured again: a page of it.
 MEMO_KEEP_AGE: Final = 7 * 86_400.0  # How long they are stored.
 MAX_MEMO_NAMES: Final = 10_000  # Service names whose match with memo.services is cached.
 MEMO_PRUNE: Final = 100  # Clients with shared runs from which disconnected ones are pruned.
@@ -80,6 +82,7 @@ KEYED_LINGER: Final = 10.0  # How long a run continues after its last client dis
 MEMO_TRIM: Final = 0.9  # Eviction goes down to this fraction of the limit, so that not every new reply evicts.
 MEMO_RECENT_BYTES: Final = 64 * MIB  # Stored replies also cached in memory; the others take a file lookup of 10 us.
 MEMO_USED: Final = 1_000  # Uses of replies that are not written yet; a crash loses only these usage counts.
+MEMO_CHECKPOINT_BYTES: Final = 16 * MIB  # Bytes of values between checkpoints, at most.
 MEMO_CHECKPOINT: Final = 1_000  # Commits between checkpoints of the write-ahead log: a few MiB.
 MAX_EVALUATIONS: Final = 100_000  # Concurrent MemoDB calls; its documentation mentions thousands.
 MAX_FAILED_EVALUATIONS: Final = 10_000  # Failed calls that are remembered until a client asks again.
@@ -199,6 +202,13 @@ WORK_REGISTER: Final = 4  # To register a worker for one service.
 DROPS_PER_TURN: Final = 2_000  # Subscriptions of closed connections removed in one turn of the loop: about 4 ms.
 MAX_VIOLATIONS: Final = 100  # Protocol violations after which a connection is closed.
 
+DISK_PART: Final = (
+    0.9  # The default of ``limits.max_disk``: this fraction of the space that is free or used by the data directory.
+)
+DISK_JOBS: Final = 0.5  # Fraction of it for the job store; further jobs are rejected.
+DISK_JOURNAL: Final = 0.25  # For the journal; the oldest segments are removed.
+DISK_MEMO: Final = 0.25  # For the memo store; further values are rejected.
+DISK_MEASURED: Final = 1.0  # Seconds between measurements of the job store's file.
 MEMORY_PART: Final = 2  # The default of ``limits.max_memory`` is the available memory divided by this.
 MEMORY_TIGHT: Final = 0.7  # Fraction of it from which the broker stops reading from the largest consumers.
 MEMORY_EASY: Final = 0.6  # Fraction below which it resumes reading.

@@ -53,9 +53,9 @@ from polydomo.client.background import Background
 from polydomo.client.suspension import running_timeout
 from polydomo.errors import SettingError
 from polydomo.protocols.model import Worker as BrokerWorker
+from polydomo.server.data_directory import prepare_data
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import DEFAULT, Settings, load
-from polydomo.server.starting import prepare_data
 
 if TYPE_CHECKING:
     from polydomo.cli.broker_journal import BrokerJournal

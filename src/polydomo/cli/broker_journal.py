@@ -18,6 +18,7 @@ from polydomo.broker.recorder import Recorder
 from polydomo.errors import PolydomoError, SettingError
 from polydomo.limits import JOURNAL_BODY, JOURNAL_TICK, STORY_LOOK, STORY_TIME
 from polydomo.server import logs
+from polydomo.server.data_directory import shares_of
 from polydomo.server.event_log import EventLog
 from polydomo.server.processes import Plan
 from polydomo.server.resources import REMEDIES
@@ -168,7 +169,7 @@ def _open(settings: Settings, bodies: frozenset[bytes], plan: Plan) -> "Journal 
                 wanted.roll_rows,
                 wanted.roll_bytes,
                 wanted.roll_seconds,
-                wanted.keep_bytes,
+                journal_bytes(settings, plan),
                 wanted.keep_age,
                 wanted.merge,
             ),
@@ -182,6 +183,13 @@ def _open(settings: Settings, bodies: frozenset[bytes], plan: Plan) -> "Journal 
         if asked != DEFAULT:
             raise
         return NoJournal(logging.WARNING, str(error))  # a second broker in the same directory runs without a journal
+
+
+def journal_bytes(settings: Settings, plan: Plan) -> int:
+    """The most bytes of the journal: those of the setting, or its share of the disk. All processes of a broker write one journal, each its
+    own segments, and each removes the oldest."""
+    share = shares_of(settings.data, settings.limits.max_disk).journal
+    return min(settings.journal.keep_bytes, share) if share else settings.journal.keep_bytes
 
 
 def broker_name(settings: Settings, plan: Plan) -> str:

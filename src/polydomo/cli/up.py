@@ -105,8 +105,8 @@ def up(
     resources.need_files()  # check before loading or creating anything, so that a failed start leaves nothing half done
     from polydomo.cli import broker_journal, flags
     from polydomo.server import logs
+    from polydomo.server.data_directory import prepare_data
     from polydomo.server.server import BrokerServer
-    from polydomo.server.starting import prepare_data
 
     settings = flags.load(
         config,
@@ -164,11 +164,14 @@ def open_memo(settings: "Settings") -> "MemoStore | NoMemoStore":
     """The store for MemoDB and memoised services. Raises SettingError if services are memoised; otherwise a broker whose store cannot be
     opened, for example because the disk is full, runs without it."""
     from polydomo.server import logs
+    from polydomo.server.data_directory import shares_of
     from polydomo.stores.memo import FILE, MemoStore
     from polydomo.stores.no_memo import NoMemoStore
 
     try:
-        return MemoStore(Path(settings.data) / FILE, time.time, settings.memo.max_bytes, settings.memo.max_age)
+        store = MemoStore(Path(settings.data) / FILE, time.time, settings.memo.max_bytes, settings.memo.max_age)
+        store.disk_share = shares_of(settings.data, settings.limits.max_disk).memo
+        return store
     except SettingError as error:
         if settings.memo.services:
             raise

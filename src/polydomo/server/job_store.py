@@ -20,6 +20,7 @@ from polydomo.errors import SettingError
 from polydomo.limits import JOBS_CLOCK_STEP, STORE_OPENING, STORE_REACHED
 from polydomo.protocols.backoff import Backoff
 from polydomo.server import logs
+from polydomo.server.data_directory import shares_of
 from polydomo.server.logs import say, trouble
 from polydomo.server.settings import DEFAULT, Settings
 from polydomo.stores.backend import Backend
@@ -107,6 +108,7 @@ class JobStore(Owner):
             repeat=durable.repeat,
             lease_time=durable.lease,
             lease_renew=durable.lease / 4,
+            disk_share=shares_of(settings.data, settings.limits.max_disk).jobs,
         )
         self.durable = Durable(server.broker, self.thread, policy_of(settings), patterns_of(settings), zone_of)
         server.broker.use_jobs(self.durable)

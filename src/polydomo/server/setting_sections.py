@@ -74,6 +74,11 @@ class Limits:
         Size(least=0),
         "maximum memory held for all peers; 0: half of the machine's or the container's memory",
     )
+    max_disk: int = setting(
+        0,
+        Size(least=0),
+        "most bytes in the data directory: half for jobs, a quarter each for the journal and the memo store; 0: 90 % of the free space",
+    )
     max_services: int = setting(
         limits.MAX_SERVICES, Count(), "maximum number of service names, with or without workers"
     )

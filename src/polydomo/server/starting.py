@@ -3,7 +3,6 @@
 import logging
 import resource
 import socket
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polydomo import limits
@@ -18,19 +17,6 @@ if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
 LOG = logs.get("server")
-
-
-def prepare_data(directory: str) -> Path:
-    """Makes the data directory; raises SettingError if it cannot be written to."""
-    path = Path(directory)
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        probe = path / ".writable"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise SettingError(f"data: cannot write to {directory}: {listening.reason(error)}") from None
-    return path
 
 
 def count_files(server: "BrokerServer") -> None:

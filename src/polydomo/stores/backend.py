@@ -54,6 +54,10 @@ class Backend:
         whether the store can be written to."""
         raise NotImplementedError
 
+    def used_bytes(self) -> int:
+        """Bytes of the store that hold data; 0 if they are not on a disk of this broker."""
+        return 0
+
     def read(self, op: Op) -> None:
         """Answers a Get or a Select."""
         raise NotImplementedError

@@ -20,6 +20,7 @@ from typing import Any
 from polydomo.errors import SettingError
 from polydomo.limits import (
     MEMO_CHECKPOINT,
+    MEMO_CHECKPOINT_BYTES,
     MEMO_KEEP_AGE,
     MEMO_KEEP_BYTES,
     MEMO_RECENT_BYTES,
@@ -77,6 +78,7 @@ class MemoStore(MemoValues):
         self.disk_share = 0  # most bytes of the file; 0: no limit
         self._used_bytes = self.used_bytes()  # when it was last measured
         self._grown = 0  # bytes written since, at most
+        self._logged = 0  # bytes of values since the last checkpoint
         self._written = 0  # commits since the last checkpoint
         self._recent: dict[
             bytes, tuple[bytes, float]
@@ -326,8 +328,9 @@ class MemoStore(MemoValues):
         except sqlite3.Error as error:
             raise StoreFault(f"{self.path}: {error}") from None
         self._written += 1
-        if self._written >= MEMO_CHECKPOINT:
-            self._written = 0
+        self._logged += size
+        if self._written >= MEMO_CHECKPOINT or self._logged >= MEMO_CHECKPOINT_BYTES:
+            self._written = self._logged = 0
             self._checkpoint()
 
     def _checkpoint(self) -> None:

@@ -22,8 +22,10 @@ from collections.abc import Callable
 
 from polydomo.broker.jobs.ops import DAMAGED, FULL, NOT_LEADER, UNAVAILABLE, Loaded, Op, Store, StoreError
 from polydomo.limits import (
+    DISK_MEASURED,
     LEASE_RENEW,
     LEASE_TIME,
+    MIB,
     STORE_GATHER,
     STORE_GATHER_MOST,
     STORE_GROUP,
@@ -75,6 +77,7 @@ class StoreThread(Store):
         repeat: float = 0.0,
         lease_time: float = LEASE_TIME,
         lease_renew: float = LEASE_RENEW,
+        disk_share: int = 0,
     ) -> None:
         self.backend = backend
         self.owner = owner
@@ -83,6 +86,9 @@ class StoreThread(Store):
         self.repeat = repeat  # age in seconds up to which unsent results of ordinary requests are loaded
         self.lease_time = lease_time
         self.lease_renew = lease_renew
+        self.disk_share = disk_share  # most bytes of the store on this disk; 0: no limit
+        self.used_bytes = 0  # when it was last measured
+        self._measured = 0.0
         self.groups = 0  # transactions so far, and the operations in them
         self.written = 0
         self._post = post
@@ -172,6 +178,12 @@ class StoreThread(Store):
             return trouble
         if len(self._pending) >= STORE_PENDING or self._put_bytes - self._taken_bytes >= STORE_PENDING_BYTES:
             return StoreError(FULL, f"{len(self._pending)} writes are waiting for the job store; try again later")
+        if self.disk_share and self.used_bytes >= self.disk_share:
+            return StoreError(
+                FULL,
+                f"the job store has {self.used_bytes / MIB:,.1f} MiB; its share of the disk is {self.disk_share / MIB:,.1f} MiB "
+                "(`limits.max_disk`); results are removed after `durable.keep`",
+            )
         return None
 
     @property
@@ -311,6 +323,9 @@ class StoreThread(Store):
             raise
         self._committed = time.monotonic()
         self._commit_time = self._committed - began
+        if self.disk_share and self._committed - self._measured >= DISK_MEASURED:
+            self._measured = self._committed
+            self.used_bytes = self.backend.used_bytes()
         self._expected = len(self._pending) + self._urgent
         self.groups += 1
         self.written += len(writes)
