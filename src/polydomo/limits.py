@@ -68,6 +68,7 @@ WEBSOCKET_BEATS_MISSED: Final = 3
 MAX_SCHEMA: Final = 64 * KIB  # The schema of one service; a large one has a few KiB.
 MAX_SCHEMA_BYTES: Final = 16 * MIB  # Schemas of all services together.
 MAX_SCHEMA_TEXT: Final = 4_096  # Characters of a schema's description.
+SHOWN_VALUE: Final = 100  # Characters of a schema's value, or of an argument's name, in an error about arguments.
 MAX_SCHEMA_MEDIA: Final = 10  # Media types that a service which may be called with GET replies with.
 MAX_PROGRESS_TEXT: Final = 1_000  # Characters of a partial reply in an MCP progress notification; the result has all.
 MEMO_KEEP_BYTES: Final = 1024 * MIB  # Stored replies of memoised services; the least recently used are evicted.

@@ -15,6 +15,7 @@ from polydomo.limits import CONNECT_TIME, GRACE, MAX_SERVICE_NAME, MAX_WORKER_NA
 from polydomo.protocols import registry
 from polydomo.protocols.ends import WorkerEnd
 from polydomo.worker.functions import Function, Threads
+from polydomo.worker.schema_check import checked
 from polydomo.worker.schema_sender import SchemaSender
 from polydomo.worker.service_connection import ServiceConnection, listed, shares
 from polydomo.worker.typed import Typed, is_typed
@@ -146,17 +147,24 @@ class AsyncWorker:
 
     def add(self, name: str | bytes, function: Callable[..., Any], *, schema: "dict[str, Any] | None" = None) -> None:
         """``function`` serves ``name`` from the next ``run`` on. ``schema`` describes a function that is not typed, as `polydomo.schema`
-        shows it: description, input, output, encoding, streams, and media if it may be called with GET."""
+        shows it: description, input, output, encoding, streams, and media if it may be called with GET. Calls whose arguments do not match
+        ``input`` fail with the code ``invalid-arguments``, before the function is called (unless ``encoding`` is ``text``). Raises
+        SettingError if ``input`` has a keyword that the worker cannot check (``worker.schema_check``)."""
         key = self._key(name)
         if not callable(function):
             raise SettingError(f"service: {name!r} must be served by a function, not by {type(function).__name__}")
         if key in self._functions:
             raise SettingError(f"service: {name!r} already has a function")
         if is_typed(function):
+            if schema is not None:
+                raise SettingError(
+                    f"schema: the function of {name!r} has annotations, and its schema is made from them"
+                )
             typed = Typed(key.decode(errors="replace"), function)
             self._schemas.add(key, typed.schema())
             function = typed.plain()
         elif schema is not None:
+            function = checked(key.decode(errors="replace"), function, schema)
             self._schemas.add(key, schema)
         self._functions[key] = function
 

@@ -20,7 +20,12 @@ Send = Callable[
 ]  # sends a partial reply; raises Abandoned if it can no longer be delivered
 
 
-OURS = (__name__, "polydomo.worker.service_connection")  # modules whose frames are removed from tracebacks
+OURS = (
+    __name__,
+    "polydomo.worker.schema_check",
+    "polydomo.worker.service_connection",
+    "polydomo.worker.typed",
+)  # modules whose frames are removed from tracebacks
 
 
 class Abandoned(Exception):
