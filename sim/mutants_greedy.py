@@ -3,6 +3,7 @@
 from contextlib import ExitStack
 from typing import Any
 
+from polydomo.broker.backpressure import Backpressure
 from polydomo.broker.memory import MemoryAccount
 from polydomo.wire.link import Hub, Link
 from polydomo.wire.turns import Turns
@@ -69,6 +70,39 @@ def measured_too_late(stack: ExitStack) -> None:
         return mutated
 
     swap(stack, MemoryAccount, "attach", make)
+
+
+@mutant(
+    "memory is measured by the clock alone, however much work is done meanwhile",
+    *GREED,
+    *("max_memory=4194304", "broker_freeze=0.3"),
+)
+def measured_by_the_clock(stack: ExitStack) -> None:
+    def make(look: Any) -> Any:
+        def mutated(self: MemoryAccount, receiving: Link | None) -> None:
+            look(self, receiving)
+            self._look_after = 1 << 62
+
+        return mutated
+
+    swap(stack, MemoryAccount, "_look", make)
+
+
+@mutant(
+    "clients are resumed while the bodies of open requests exceed their limit",
+    *both("mdx,mdx,mdx,mdx"),
+    *("big=1", "slow=1", "pace=0.1", "burst=10", "max_outstanding=64", "max_queue=256", "max_held_bytes=50000"),
+)
+def resumed_too_soon(stack: ExitStack) -> None:
+    def make(end_turn: Any) -> Any:
+        def mutated(self: Backpressure) -> None:
+            held, self._broker.held_bytes = self._broker.held_bytes, 0
+            end_turn(self)
+            self._broker.held_bytes = held
+
+        return mutated
+
+    swap(stack, Backpressure, "end_turn", make)
 
 
 @mutant("no connection is closed when the broker is short of memory", *GREED, "max_memory=4194304")

@@ -242,8 +242,10 @@ class Watcher:
         windowed = sum(
             len(request.body) for session in broker.sessions if session.windowed for request in session.requests
         )
-        if broker.held_bytes > policy.max_held_bytes + windowed + clients * self.node.world.largest * 8:
-            self.breach("bound", f"{broker.held_bytes} bytes are held, the limit is {policy.max_held_bytes}")
+        options = self.node.options
+        most = min(options.max_held_bytes, options.max_memory // 2) if options.max_memory else options.max_held_bytes
+        if broker.held_bytes > most + windowed + clients * self.node.world.largest * 8:
+            self.breach("bound", f"{broker.held_bytes} bytes are held, the limit is {most}")
 
     def _memory_bound(self) -> None:
         """Memory stays near its limit. Sources that hold little are never disconnected, so what they hold is added."""

@@ -218,6 +218,9 @@ MEMORY_CUT_TO: Final = 0.75  # Disconnecting stops at this fraction.
 MEMORY_PATIENCE: Final = 5.0  # Seconds that memory may stay tight before the largest consumer is disconnected.
 MEMORY_SHARE: Final = 1 / 64  # Fraction from which a peer counts as one of the largest consumers.
 MEMORY_INTERVAL: Final = 0.01  # Seconds between measurements at the end of a turn.
+MEMORY_WORK: Final = (
+    10_000  # Units of work between measurements at the end of a turn, at most: what they add was not measured.
+)
 MEMORY_STEP: Final = 4 * MIB  # Incomplete input that may arrive in a turn before memory is measured again, at least.
 SMALL_PEER: Final = 256 * KIB  # A peer that holds no more than this is never throttled or disconnected for memory.
 LARGEST_PEERS: Final = 10  # Peers that `polydomo status` and /metrics name, of those that hold most.

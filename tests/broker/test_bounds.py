@@ -100,6 +100,21 @@ def test_bytes_held_in_all_are_bounded() -> None:
     world.check()
 
 
+def test_half_of_the_memory_is_for_bodies_and_clients_go_on_below_that() -> None:
+    world = World(Policy(max_held_bytes=1 << 20, max_memory=2000))
+    first, second, third, worker = world.client(), world.client(), world.client(), world.worker()
+    for client in (first, second, third):
+        client.ask(bytes(600))
+    assert stalled(first, second, third) == [False, True, True]
+    worker.answer()
+    world.broker.end_turn()
+    assert stalled(second, third) == [True, True], "1,200 bytes are held; the limit is 1,000"
+    worker.answer()
+    world.broker.end_turn()
+    assert stalled(second, third) == [False, False]
+    world.check()
+
+
 def test_bytes_held_for_one_client_are_bounded_and_others_go_on() -> None:
     world = World(Policy(max_client_bytes=20_000))
     greedy, modest, worker = world.client(), world.client(), world.worker()

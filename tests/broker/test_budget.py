@@ -136,6 +136,18 @@ def test_near_the_limit_the_largest_are_throttled_and_go_on_when_there_is_room()
     assert world.broker.memory.cut == 0
 
 
+def test_memory_is_measured_after_much_work_even_if_the_clock_has_not_moved() -> None:
+    world = limited(Policy(max_memory=4 * MIB))
+    turn(world)
+    hoarder = world.client()
+    hoarder.link.source = "hoarder"
+    for number in range(9):
+        hoarder.link.book_unsent(number * MIB // 2)
+        world.hub.work_left -= limits.MEMORY_WORK  # as the links do after they have handled their input
+        turn(world)
+    assert "limits.max_memory" in str(hoarder.link.close_reason)
+
+
 def test_past_the_limit_the_largest_source_is_cut_first() -> None:
     world = limited(Policy(max_memory=100 * MIB))
     single = world.client()

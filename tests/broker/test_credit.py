@@ -146,6 +146,24 @@ def test_a_request_that_stays_does_not_hold_up_those_of_other_services(world: Wo
     assert other.bodies() == [b"3"]
 
 
+@pytest.mark.parametrize("how", ["answered", "cancelled"])
+def test_an_answered_revocation_lets_the_next_request_move(world: World, how: str) -> None:
+    slow = Prefetcher(world, 3, 1, b"echo", b"other")
+    client = ask(world, b"1", b"2", b"3")
+    client.ask(b"4", b"other")  # queued: it takes the room at the worker
+    free = world.worker()
+    assert [request.ref for request in slow.revoked] == [b"2"]
+    if how == "cancelled":
+        world.broker.cancel(slow.revoked[0], "cancelled")
+        slow.release(slow.revoked[0])
+    else:
+        slow.answer(index=1)
+    assert slow.bodies() == [b"1", b"3", b"4"] and not slow.me.credit
+    assert [request.ref for request in slow.revoked] == [b"2", b"3"], "the free worker can start it"
+    slow.release(slow.revoked[1])
+    assert free.bodies() == [b"3"]
+
+
 def test_a_release_that_crosses_the_final_reply_is_stale(world: World) -> None:
     slow = Prefetcher(world, 2, 1)
     ask(world, b"1", b"2")
@@ -165,6 +183,42 @@ def test_a_released_request_uses_up_no_attempt(world: World) -> None:
     assert worker.bodies() == [b"1", b"2"]
     worker.leave()
     assert world.notes.how == ["gave-up", "gave-up"]
+
+
+def test_a_release_after_partial_replies_of_an_earlier_attempt_uses_up_no_attempt(world: World) -> None:
+    world.broker.policy = Policy(attempts=2, requeue_after_partial=True)
+    first = world.worker()
+    client = world.client(takes_partials=True)
+    client.ask(b"1")
+    first.part(b"half")
+    first.close()
+    second = Prefetcher(world, 2, 1)
+    second.release(second.jobs[0])
+    assert second.bodies() == [b"1"] and not client.failures
+    second.answer()
+    assert world.notes.how == ["ok"]
+
+
+@pytest.mark.parametrize("takes_partials", [True, False])
+def test_a_release_after_a_partial_reply_uses_up_an_attempt(world: World, takes_partials: bool) -> None:
+    world.broker.policy = Policy(attempts=1, requeue_after_partial=True)
+    worker = Prefetcher(world, 2, 1)
+    client = world.client(takes_partials)
+    client.ask(b"1")
+    worker.part(b"half")
+    worker.release(worker.jobs[0])
+    assert client.failures == ["gave-up"]
+
+
+def test_a_worker_that_forwards_its_last_request_counts_as_idle(world: World) -> None:
+    busy = Prefetcher(world, 3, 1, b"last")
+    client = world.client()
+    client.ask(b"1", b"last")
+    chain = Prefetcher(world, 3, 1, b"first", b"last")
+    client.ask(b"2", b"first")
+    assert chain.bodies() == [b"2"]
+    chain.forward(b"last")
+    assert busy.bodies() == [b"1"] and len(chain.jobs) == 1, "the other worker would only prefetch it"
 
 
 def test_a_worker_that_releases_everything_does_not_keep_a_request_for_ever(world: World) -> None:

@@ -131,8 +131,6 @@ class Broker(BrokerApi):
         self.max_outstanding = self.policy.max_outstanding
         self.max_held_bytes = self.policy.max_held_bytes
         self.access = Access(self)
-        if self.policy.max_memory:
-            self.max_held_bytes = min(self.max_held_bytes, self.policy.max_memory // 2)
         self.registrations = 0  # number of registrations: one per worker and service
         self.revoking: dict[Request, None] = {}  # requests that workers were asked to release (``dispatch.rebalance``)
         self.tokens = Tokens()

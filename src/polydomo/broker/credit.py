@@ -48,9 +48,7 @@ def _recount(broker: "Broker", worker: Worker) -> None:
             service.backlogged.pop(worker, None)
         return
     dispatch.note_backlog(worker)
-    for service in worker.services:
-        if service.backlogged:
-            dispatch.rebalance(broker, service)
+    dispatch.rebalance_services(broker, worker)
 
 
 def released(broker: "Broker", worker: Worker, token: bytes) -> bool:
@@ -70,9 +68,7 @@ def kept(broker: "Broker", worker: Worker, token: bytes) -> None:
     request = worker.held.get(token)
     if request is not None and request.history.revoked == ASKED:
         request.own_history().revoked = KEPT
-        for service in worker.services:  # the revocation reserved a free worker of each of them
-            if service.backlogged:
-                dispatch.rebalance(broker, service)
+        dispatch.rebalance_services(broker, worker)  # the revocation reserved a free worker of each of its services
 
 
 def given_back(broker: "Broker", worker: Worker, token: bytes, why: str) -> bool:

@@ -118,9 +118,7 @@ def serve_worker(broker: "Broker", worker: Worker) -> None:
     if worker.credit > 0:
         mark_available(worker)
         if only is None:
-            for service in worker.services:
-                if service.backlogged:
-                    rebalance(broker, service)
+            rebalance_services(broker, worker)
         elif only.backlogged:
             rebalance(broker, only)
 
@@ -180,6 +178,12 @@ def note_backlog(worker: Worker) -> None:
     if len(worker.held) > worker.runs:
         for service in worker.services:
             service.backlogged[worker] = None
+
+
+def rebalance_services(broker: "Broker", worker: Worker) -> None:
+    for service in worker.services:
+        if service.backlogged:
+            rebalance(broker, service)
 
 
 def rebalance(broker: "Broker", service: Service) -> None:
@@ -248,6 +252,9 @@ def request_answered(broker: "Broker", worker: Worker) -> None:
         worker.credit += 1
     if worker.credit > 0:
         serve_worker(broker, worker)
+    # It may have answered a request that it was asked to release: the free worker reserved for that one can start another.
+    if worker.runs and not worker.credit and broker.revoking:
+        rebalance_services(broker, worker)
 
 
 def request_released(broker: "Broker", worker: Worker) -> None:

@@ -25,6 +25,7 @@ from polydomo.limits import (
     MEMORY_SHARE,
     MEMORY_STEP,
     MEMORY_TIGHT,
+    MEMORY_WORK,
     MIB,
     SCAN_SESSIONS,
     SMALL_PEER,
@@ -55,7 +56,8 @@ class MemoryAccount:
         self.cut = 0  # number of connections closed for memory
         self.throttled: dict[Link, None] = {}
         self._books: dict[str, Callable[[], int]] = {}
-        self.look_at = float("-inf")  # time of the next measurement
+        self._look_at = float("-inf")  # time of the next measurement, at the latest ...
+        self._look_after = 0  # ... or when the hub has done this much work
         self._tight_since = 0.0  # since when memory is tight; 0: it is not
         self._scanned = float("-inf")  # time of the last full scan of the sessions
         self._requests = 0  # open requests at that time
@@ -143,8 +145,9 @@ class MemoryAccount:
     # --- when memory is short
 
     def end_turn(self) -> None:
-        """Called when ``look_at`` has passed: measures, throttles, and closes connections as needed."""
-        if self.limit and self.hub is not None:
+        """Measures if it is time, throttles, and closes connections as needed."""
+        hub = self.hub
+        if hub is not None and self.limit and (self._broker.now >= self._look_at or hub.work_done >= self._look_after):
             self._look(None)
 
     def _look(self, receiving: Link | None) -> None:
@@ -152,7 +155,8 @@ class MemoryAccount:
         hub = self.hub
         assert hub is not None
         now = self._broker.now
-        self.look_at = now + MEMORY_INTERVAL
+        self._look_at = now + MEMORY_INTERVAL
+        self._look_after = hub.work_done + MEMORY_WORK
         total = self.measure()
         if total > self.limit * MEMORY_TIGHT:
             self._save(total, now, receiving)

@@ -19,3 +19,9 @@ class Policy:
     max_message: int = limits.MAX_MESSAGE
     max_values: int = limits.MAX_VALUES
     max_value_bytes: int = limits.MAX_VALUE_BYTES
+
+    def __post_init__(self) -> None:
+        if (
+            self.max_memory
+        ):  # bodies may take half of the memory; the rest is for buffers, connections and subscriptions
+            self.max_held_bytes = min(self.max_held_bytes, self.max_memory // 2)

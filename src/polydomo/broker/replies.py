@@ -122,6 +122,8 @@ def forward(broker: "Broker", worker: Worker, token: bytes, service: bytes, body
     else:
         del worker.held[token]
         worker.done += 1
+        if worker.credit > 0:
+            dispatch.mark_available(worker)  # it may be idle now, and may offer that service too
         if request.state != DONE:
             target = broker.services.get(service)
             length, offering = (target.queue_length, len(target.workers)) if target is not None else (0, 0)

@@ -179,8 +179,9 @@ def requeue(broker: "Broker", request: Request, worker: Worker, why: str) -> Non
 def take_back(broker: "Broker", request: Request, worker: Worker) -> None:
     """The worker released the request without having started it, which does not count as an attempt."""
     history = request.own_history()
+    started = history.partials > history.partials_before or history.held_partials is not None
     # A worker that releases everything must not keep a request for ever.
-    counts = history.partials > 0 or history.releases >= limits.MAX_RELEASES
+    counts = started or history.releases >= limits.MAX_RELEASES
     if not counts:
         history.releases += 1
     _requeue(broker, request, worker, "it had not been started", moved=not counts)
@@ -206,6 +207,7 @@ def _requeue(broker: "Broker", request: Request, worker: Worker, why: str, moved
         outcomes.fail(broker, request, SHUTDOWN, SHUTTING_DOWN)
     else:
         request.worker = None
+        history.partials_before = history.partials
         service = request.service
         others = len(service.workers) - (worker in service.workers)
         history.lost_by = worker.session

@@ -190,6 +190,7 @@ class History:
         "held_partials",
         "lost_by",
         "partials",
+        "partials_before",
         "reason",
         "releases",
         "revoked",
@@ -217,6 +218,7 @@ class History:
         self.lost_by: Session | None = None  # the session that lost it last; another one is preferred
         self.first_partial = 0.0
         self.partials = 0  # partial replies that reached the client
+        self.partials_before = 0  # those of earlier attempts
         self.held_partials: HeldPartials | None = None
         self.reason = ""  # why it failed
 

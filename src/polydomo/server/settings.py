@@ -165,7 +165,7 @@ class Settings:
             bridge_window=min(
                 self.bridge.window, self.limits.max_outstanding, max(1, self.limits.max_queue // limits.BRIDGE_SHARE)
             ),
-            bridge_bytes=min(self.limits.max_client_bytes, max(1, self.limits.max_held_bytes // limits.BRIDGE_SHARE)),
+            bridge_bytes=min(self.limits.max_client_bytes, max(1, self.policy().max_held_bytes // limits.BRIDGE_SHARE)),
             bridge_accept=self.bridge.accept,
             bridge_patience=self.bridge.patience,
             bridge_topics=[topic.encode("utf-8", "surrogateescape") for topic in self.bridge.topics],

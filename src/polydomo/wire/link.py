@@ -92,6 +92,7 @@ class Hub:
         self.turns = turns  # None: work is not limited, as in a client
         self.work_left = NO_LIMIT if turns is None else turns.work  # in this turn, for all links together
         self.clock: Callable[[], float] | None = None  # seconds; None: work is charged by its price alone
+        self.work_done = 0  # in all turns before this one
         self.input_bytes = 0  # unfinished input of all links
         self.unsent_bytes = 0  # unsent bytes of all links
         self.holding: dict[Link, None] = {}  # links with many of either
@@ -106,6 +107,7 @@ class Hub:
         """Resumes links that waited for their turn, as far as the turn's work limit allows."""
         turns = self.turns
         if turns is not None:
+            self.work_done += turns.work - self.work_left
             self.work_left = turns.work
             turns.number += 1
             if turns.waiting:
