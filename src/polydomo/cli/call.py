@@ -117,9 +117,9 @@ def call(
                     raise
                 raise CallTimeout(f"{error}: the service is paused; `polydomo resume {service}` resumes it") from None
             except CallFailed as error:
-                from polydomo.worker.typed import INVALID
+                from polydomo.protocols.job_messages import INVALID_ARGUMENTS
 
-                if error.code != INVALID or typed:
+                if error.code != INVALID_ARGUMENTS or typed:
                     raise
                 raise CallFailed(error.code, f"{error.text}; write arguments as NAME=VALUE") from None
 
