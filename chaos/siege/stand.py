@@ -294,8 +294,10 @@ def standing(found: Attack, full: bool, access: bool = False, code: str = "src")
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def run(found: Attack, full: bool = False, access: bool = False, code: str = "src") -> tuple[Outcome, list[str]]:
-    """Runs one attack; returns the measurements and the problems found."""
+def run(
+    found: Attack, full: bool = False, access: bool = False, code: str = "src", stall: float = 0.0
+) -> tuple[Outcome, list[str]]:
+    """Runs one attack; returns the measurements and the problems found. ``stall``: instead of the attack's own limit, in seconds."""
     with standing(found, full, access, code) as stand:
         left: list[Foe] = found.prepare(stand) if found.prepare is not None else []
         stand.begin()
@@ -304,7 +306,7 @@ def run(found: Attack, full: bool = False, access: bool = False, code: str = "sr
         stand.watch(SETTLE)
         outcome = stand.end()
         outcome.start_memory = start
-        breaches = outcome.breaches(found.stall)
+        breaches = outcome.breaches(stall or found.stall)
         if stand.process.poll() is not None:
             breaches.append(f"the broker ended with status {stand.process.returncode}")
         elif found.check is not None:

@@ -22,9 +22,8 @@ def measure(*words: str) -> dict[str, float]:
 
 
 def test_idle_workers_are_cheap() -> None:
-    found = measure("200", "--beat=0.2", "--seconds=1", "--journal=off")
+    found = measure("200", "--beat=2", "--seconds=1", "--journal=off")
     assert found["connections"] == 200 and found["lost"] == 0
-    assert found["beats_per_second_from_the_broker"] > 200
     assert found["kib_per_connection"] < 25
 
 
@@ -32,5 +31,6 @@ def test_idle_workers_are_cheap() -> None:
 def test_five_thousand_idle_workers() -> None:
     found = measure("5000")
     assert found["lost"] == 0
+    assert found["beats_per_second_from_the_broker"] > 1000  # 2000 are due
     assert found["kib_per_connection"] <= 25
     assert found["cpu_percent"] <= 10
