@@ -23,6 +23,13 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
+@pytest.fixture
+def recording(tmp_path: Path) -> Iterator[Broker]:
+    """The same with a journal."""
+    with Broker(tmp_path / "data", "--journal=requests") as broker:
+        yield broker
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker with workers that tests only call."""

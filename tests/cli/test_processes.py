@@ -148,7 +148,8 @@ def test_a_process_that_is_killed_is_started_again_and_the_other_serves_on(broke
 
 def test_requests_in_flight_in_both_processes_finish_before_it_stops(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Broker(tmp_path / "data", "--processes", "2", "--grace", "5m") as broker, ExitStack() as stack:
+    words = ("--processes=2", "--grace=5m", "--journal=requests")
+    with Broker(tmp_path / "data", *words) as broker, ExitStack() as stack:
         stack.enter_context(broker.worker("slow", *script(f"{gate.script}; echo done")))
         calls = [stack.enter_context(Running("call", "slow", "--to", broker.url)) for _ in range(4)]
         gate.wait()

@@ -96,10 +96,10 @@ def test_open(broker: Broker) -> None:
     assert run("open", "--print", "--to", "ipc:///tmp/x").returncode == 2
 
 
-def test_the_story_of_a_request(broker: Broker) -> None:
-    url = broker.url.replace("tcp", "http")
+def test_the_story_of_a_request(recording: Broker) -> None:
+    url = recording.url.replace("tcp", "http")
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    with broker.worker("upper", "--", "tr", "a-z", "A-Z"):
+    with recording.worker("upper", "--", "tr", "a-z", "A-Z"):
         response = httpx.post(f"{url}/v1/call/upper", content="x", headers={"traceparent": trace})
     request = response.headers["polydomo-request"]
     assert (response.text, len(request)) == ("X", 26)
@@ -112,12 +112,12 @@ def test_the_story_of_a_request(broker: Broker) -> None:
     assert httpx.get(f"{url}/v1/requests/{'0' * 26}", timeout=PATIENCE).status_code == 404
 
 
-def test_the_story_of_a_request_that_timed_out_while_it_ran(broker: Broker) -> None:
+def test_the_story_of_a_request_that_timed_out_while_it_ran(recording: Broker) -> None:
     """Its worker logged a record, which the journal has as a row about the request."""
-    url = broker.url.replace("tcp", "http")
-    worker = polydomo.Worker(broker.url)
+    url = recording.url.replace("tcp", "http")
+    worker = polydomo.Worker(recording.url)
     log = logging.getLogger("test.slow")
-    handler = polydomo.logs.Handler(broker.url, service="slow")
+    handler = polydomo.logs.Handler(recording.url, service="slow")
     log.addHandler(handler)
 
     @worker.service("slow")
@@ -139,7 +139,7 @@ def test_the_story_of_a_request_that_timed_out_while_it_ran(broker: Broker) -> N
     queued, running = story["spans"]
     assert (queued["kind"], running["kind"]) == ("queued", "running")
     assert running["end_us"] == story["total_us"] and running["start_us"] == story["wait_us"]
-    told = run("trace", request, "--to", broker.url).stdout.decode()
+    told = run("trace", request, "--to", recording.url).stdout.decode()
     assert all(step["text"] in told for step in story["events"])
 
 

@@ -200,17 +200,17 @@ def logged(broker: Broker) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run("logs", "--json", "--to", broker.url).stdout.splitlines()]
 
 
-def test_lines_of_standard_error_become_log_records_of_the_request(broker: Broker) -> None:
+def test_lines_of_standard_error_become_log_records_of_the_request(recording: Broker) -> None:
     command = script("read word; echo \"begun $word\" >&2; printf 'no end of line' >&2; echo done")
-    with broker.worker("build", "--publish-stderr", *command):
-        assert run("call", "build", "this", "--to", broker.url).stdout == b"done\n"
-        wait_for(lambda: len(logged(broker)) == 2, "both records")
-        records = logged(broker)
+    with recording.worker("build", "--publish-stderr", *command):
+        assert run("call", "build", "this", "--to", recording.url).stdout == b"done\n"
+        wait_for(lambda: len(logged(recording)) == 2, "both records")
+        records = logged(recording)
         assert [record["message"] for record in records] == ["begun this", "no end of line"]
         assert {(record["service"], record["level"]) for record in records} == {("build", "info")}
         request = records[0]["request"]
         assert is_id(request) and records[1]["request"] == request
-        (finished,) = json.loads(run("requests", "--since", "1h", "--json", "--to", broker.url).stdout)
+        (finished,) = json.loads(run("requests", "--since", "1h", "--json", "--to", recording.url).stdout)
         assert finished["request"] == request
 
 
