@@ -26,6 +26,7 @@ from polydomo import limits
 from polydomo.journal import schema
 from polydomo.journal.parquet import file_writer, publish_files, sync
 from polydomo.journal.reader import conform
+from polydomo.journal.seal import read_sealed, seal
 from polydomo.journal.segments import Range, Segment, all_segments, current
 
 PARTS = b"polydomo.parts"  # in the footer of a merged segment: FIRST-LAST,FIRST-LAST,...
@@ -132,13 +133,14 @@ def _write(path: Path, kind: str, parts: list[Segment], between: Callable[[], No
                 rows = 0
             between()
         _put(writer, gathered)
+    seal(path)
     _permit_like(parts[0].path, path)
     sync(path)
 
 
 def _read(segment: Segment, kind: str) -> Any:
     try:
-        file = pq.ParquetFile(segment.path)
+        file = pq.ParquetFile(pa.BufferReader(read_sealed(segment.path)))
         version = int((file.metadata.metadata or {}).get(b"polydomo.version", b"1"))
         if version > schema.VERSION:
             raise Unreadable(segment, f"version {version} of the schema is newer than this program's, {schema.VERSION}")
@@ -165,7 +167,8 @@ def _put(writer: Any, gathered: list[Any]) -> None:
 
 def parts_of(path: Path) -> set[Range]:
     """The ranges that a merged segment was made of; none if it is not a merged one."""
-    text = (pq.read_metadata(path).metadata or {}).get(PARTS, b"").decode()
+    file = pq.ParquetFile(pa.BufferReader(read_sealed(path)))
+    text = (file.metadata.metadata or {}).get(PARTS, b"").decode()
     return {(int(first), int(last)) for first, _, last in (name.partition("-") for name in text.split(",") if name)}
 
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from polydomo.journal import schema
 from polydomo.journal.columns import tables
+from polydomo.journal.seal import SEALED, seal
 from polydomo.journal.segments import Segment, segment_name
 
 __all__ = ["Batch", "by_hour", "hour_of", "publish", "tables"]
@@ -154,11 +155,12 @@ def write(path: Path, kind: str, parts: list[Any]) -> None:
     table = pa.concat_tables(parts).unify_dictionaries()
     with file_writer(path, kind, table.schema) as writer:
         writer.write_table(table, row_group_size=max(1, table.num_rows))
+    seal(path)
     sync(path)
 
 
 def file_writer(path: Path, kind: str, columns: Any, **metadata: str) -> Any:
-    """A pyarrow writer with the settings of all segments."""
+    """A pyarrow writer with the settings of all segments. ``seal`` the file when it is closed."""
     writer = pq.ParquetWriter(
         path,
         columns,
@@ -169,8 +171,9 @@ def file_writer(path: Path, kind: str, columns: Any, **metadata: str) -> Any:
         write_statistics=[name for name in _STATISTICS if name in columns.names],
         store_schema=False,
         write_batch_size=8192,
+        write_page_checksum=True,  # for readers that do not know the seal
     )
-    known = {"polydomo.version": str(schema.VERSION), "polydomo.kind": kind}
+    known = {"polydomo.version": str(schema.VERSION), "polydomo.kind": kind, f"polydomo.{SEALED}": "crc32"}
     writer.add_key_value_metadata(known | {f"polydomo.{name}": value for name, value in metadata.items()})
     return writer
 

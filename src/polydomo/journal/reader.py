@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from polydomo.journal import schema
+from polydomo.journal.ids import run_name
+from polydomo.journal.seal import Damaged, read_sealed
 from polydomo.journal.segments import Segment, parse, segments, successor
 
 Row = dict[str, Any]
@@ -107,16 +109,25 @@ class Reader:
             if numbers and not _may_hold(file.metadata, min(numbers), max(numbers)):
                 return None
             table = conform(within(file.read(), segment, path), kind)
+        except Damaged as error:
+            missing = f"rows {segment.first} to {segment.last} of run {run_name(segment.run)} are missing"
+            self.problems.append(f"{segment.path}: cannot be read: {error}; {missing}")
+            return None
         except (OSError, ValueError, pa.ArrowException) as error:
             self.problems.append(f"{segment.path}: cannot be read: {str(error).splitlines()[0]}")
             return None
         return table.filter(where) if where is not None else table
 
 
+def verified(path: Path) -> Any:
+    """The Parquet file of a segment, whose checksum is right. Raises Damaged."""
+    return pq.ParquetFile(pa.BufferReader(read_sealed(path)))
+
+
 def open_segment(path: Path) -> tuple[Any, Path]:
     """The file that holds a segment's rows: its own, or the merged one that has replaced it since it was listed. None if it is gone."""
     try:
-        return pq.ParquetFile(path), path
+        return verified(path), path
     except FileNotFoundError:
         pass
     for _ in range(3):  # the successor may itself be merged before it is opened
@@ -124,7 +135,7 @@ def open_segment(path: Path) -> tuple[Any, Path]:
         if later is None:
             break
         try:
-            return pq.ParquetFile(later), later
+            return verified(later), later
         except FileNotFoundError:
             continue
     return None, path
