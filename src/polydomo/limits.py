@@ -270,6 +270,7 @@ LOG_LINES: Final = 5  # Log lines with one text about one host per second: enoug
 LOG_KEYS: Final = (
     200  # Pairs of text and host with separate limits; the others share one. At most 1,000 lines a second.
 )
+LOG_DENIED: Final = 60.0  # Seconds in which the same denial is one log line: a denied worker registers again and again.
 LOG_VALUE: Final = 256  # Characters of a value in a log line: enough for a name or a reason, not for a payload.
 
 # --- the journal ------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ def check(value: Any, name: str = "") -> None:
         for key, each in value.items():
             assert re.fullmatch(r"[a-z0-9_.\-+]+", key) or name in ("failed", "datagrams"), key
             if key not in FREE:
+                assert name != "memory" or key.endswith("_bytes"), f"{key} of memory is a size"
                 check(each, key)
     elif value is None:
         assert name not in ("time", "name", "state"), name

@@ -253,7 +253,7 @@ def test_calls_without_a_rule_are_denied(place: Place, broker: polydomo.testing.
             with pytest.raises(CallFailed, match="needs the right admin"):  # to look is not to change
                 client.call(order, '{"service": "echo"}')
         answer = client.call("polydomo.schema", '{"service": "echo", "schema": {}}').json()
-        assert answer == {"registered": False, "reason": "alice may not offer 'echo'"}
+        assert answer == {"registered": False, "reason": "alice may not offer 'echo'", "denied": True}
     with polydomo.Client(broker.url, **place.keys("pool")) as client:
         with pytest.raises(CallFailed, match="pool may not call 'echo'"):
             client.call("echo", "x")
@@ -270,17 +270,41 @@ def test_a_worker_without_the_right_is_denied_once(
     core = broker._server.broker
     before = core.monitor.violations
     core.monitor.denied.pop("offer", None)
+    name = f"no-{protocol}".encode()
     with caplog.at_level(logging.WARNING, "polydomo"):
-        server = Server(place.socket(zmq.DEALER, broker.url, "alice"), protocol, b"echo")
+        server = Server(place.socket(zmq.DEALER, broker.url, "alice"), protocol, name)
         try:
             broker.wait_until(lambda server: server.broker.monitor.denied.get("offer", 0) > 0)
-            assert b"echo" not in {service.name for service in core.services.values() if service.workers}
+            assert name not in {service.name for service in core.services.values() if service.workers}
         finally:
             server.close()
     assert core.monitor.denied.pop("offer", None) == 1
     lines = [record.__dict__["fields"] for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [line["why"] for line in lines] == ["alice may not offer 'echo'"]
+    assert [line["why"] for line in lines] == [f"alice may not offer 'no-{protocol}'"]
     assert core.monitor.violations == before
+
+
+@pytest.mark.parametrize("protocol", ["mdx", "mdp1"])
+def test_a_denied_typed_worker_that_registers_again_is_one_line(
+    place: Place, broker: polydomo.testing.Broker, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its READY and its schema are denied, again and again: each is counted, and the log has one line a minute."""
+    assert broker._server is not None
+    core = broker._server.broker
+    core.monitor.denied.pop("offer", None)
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    worker = polydomo.Worker(broker.url, protocol=protocol, **place.keys("alice"))
+    worker.add(f"add-{protocol}", add)
+    with caplog.at_level(logging.WARNING, "polydomo"), worker:
+        broker.wait_until(lambda server: server.broker.monitor.denied.get("offer", 0) >= 4)
+    core.monitor.denied.pop("offer", None)
+    lines = [record.__dict__["fields"] for record in caplog.records if record.name == "polydomo.broker"]
+    assert [line["why"] for line in lines] == [f"alice may not offer 'add-{protocol}'"]
+    rejected = [record for record in caplog.records if "rejected the schema" in record.getMessage()]
+    assert len(rejected) == 1
 
 
 def test_a_denied_call_fails_over_mdx_and_gets_no_answer_over_mdp(

@@ -94,7 +94,7 @@ class Schemas:
             if not isinstance(name, str):
                 raise ValueError("service must be a text")
             if not self._broker.access.may(session, OFFER, name):
-                raise ValueError(self._broker.refusal)
+                return {"registered": False, "reason": self._broker.refusal, "denied": True}
             self.learn(name.encode(), row.get("schema"), len(asked))
             self._said[name.encode()] = asked
             answer = {"service": name, "registered": True}

@@ -1,11 +1,13 @@
 """Logs the broker's infrequent events. Every line names the peer; none contains a payload."""
 
 import logging
+import time
 
 from polydomo.broker.builtin_services import text
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import DEAD
 from polydomo.broker.recorder import Recorder
+from polydomo.limits import LOG_DENIED, LOG_KEYS
 from polydomo.protocols.emqp_commands import SCHEDULER
 from polydomo.protocols.model import Departure, Worker
 from polydomo.protocols.request import Request
@@ -17,6 +19,12 @@ LOG = logs.get("broker")
 
 
 class EventLog(Recorder):
+    def __init__(self) -> None:
+        super().__init__()
+        self._denials: dict[
+            str, tuple[float, int]
+        ] = {}  # text -> when it was logged, and how often it was repeated since
+
     def opened(self, session: Session) -> None:
         say(LOG, logging.DEBUG, "connected", peer=session.link.peer, protocol=session.protocol)
 
@@ -76,7 +84,17 @@ class EventLog(Recorder):
         say(LOG, logging.WARNING, "refused", peer=session.link.peer, protocol=session.protocol, why=what)
 
     def denied(self, session: Session, right: str, name: str, what: str) -> None:
-        say(LOG, logging.WARNING, "denied", peer=session.link.peer, protocol=session.protocol, why=what)
+        """Logs a denial once in ``LOG_DENIED`` seconds, with the number of those before: peers that are denied try again and again."""
+        now = time.monotonic()
+        logged, repeated = self._denials.pop(what, (-LOG_DENIED, 0))
+        if now - logged < LOG_DENIED:
+            self._denials[what] = (logged, repeated + 1)
+            return
+        if len(self._denials) >= LOG_KEYS:
+            del self._denials[next(iter(self._denials))]
+        self._denials[what] = (now, 0)
+        more = {"repeated": repeated} if repeated else {}
+        say(LOG, logging.WARNING, "denied", peer=session.link.peer, protocol=session.protocol, why=what, **more)
 
     def job(self, event: JobEvent) -> None:
         if event.what == DEAD:

@@ -20,7 +20,8 @@ class SchemaSender:
     def __init__(self, connect: Callable[[], AsyncClient]) -> None:
         self._connect = connect
         self._schemas: dict[bytes, dict[str, Any]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[tuple[bytes, ...], asyncio.Task[None]] = {}  # by the services of a registration
+        self._rejections: dict[bytes, str] = {}  # why the broker rejected the schema of a service, as logged
 
     def add(self, service: bytes, schema: dict[str, Any]) -> None:
         self._schemas[service] = schema
@@ -29,12 +30,13 @@ class SchemaSender:
         """Called after the services were registered."""
         named = {name: self._schemas[name] for name in services if name in self._schemas}
         if named:
-            task = asyncio.get_running_loop().create_task(self._send(named))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            earlier = self._tasks.get(tuple(named))
+            if earlier is not None:
+                earlier.cancel()
+            self._tasks[tuple(named)] = asyncio.get_running_loop().create_task(self._send(named))
 
     def stop(self) -> None:
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
 
     async def _send(self, schemas: dict[bytes, dict[str, Any]]) -> None:
@@ -54,8 +56,14 @@ class SchemaSender:
             except ValueError:
                 return  # another broker that has a service of this name
             if not isinstance(answer, dict) or answer.get("registered"):
+                self._rejections.pop(service, None)
                 return
+            if answer.get("denied"):
+                break
             await asyncio.sleep(
                 SCHEMA_WAIT
             )  # the broker may not have read the worker's READY on the other connection yet
-        log.warning("the broker rejected the schema of %s: %s", service.decode(errors="replace"), answer.get("reason"))
+        reason = str(answer.get("reason"))
+        if self._rejections.get(service) != reason:  # a worker that is denied registers again and again
+            self._rejections[service] = reason
+            log.warning("the broker rejected the schema of %s: %s", service.decode(errors="replace"), reason)
