@@ -86,7 +86,7 @@ def test_contexts(tmp_path: Path) -> None:
 def test_one_key_is_not_enough(tmp_path: Path) -> None:
     run("keys", "new", "alice", cwd=tmp_path)
     result = run("services", "--key", "alice.key_secret", cwd=tmp_path)
-    assert result.returncode == 2 and "server_key: is missing" in complaint(result)
+    assert result.returncode == 2 and "--server-key: is missing" in complaint(result)
     result = run("services", "--key", "alice.key", "--server-key", "alice.key", cwd=tmp_path)
     assert result.returncode == 2 and "has no secret-key" in complaint(result)
 
