@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "polydomo"
 # A module may import only from its own layer and from those before it.
 LAYERS = ["wire", "protocols", "broker", "stores", "server", "client", "worker", "journal", "pipeline", "spark", "cli"]
 
-OPEN = {"errors", "limits", "native"}  # to everybody
+OPEN = {"errors", "limits", "native", "visible"}  # to everybody
 EDGES = {"keys", "scratch", "tls"}  # to every layer that does I/O
 PURE = {"wire", "protocols", "broker"}
 

@@ -51,6 +51,31 @@ def test_the_parameters_and_the_chosen_type_are_the_request(http: httpx.Client) 
     assert page.headers["x-content-type-options"] == "nosniff" and page.headers["vary"] == "Accept"
 
 
+@pytest.mark.parametrize(
+    ("site", "status"), [("cross-site", 403), ("same-origin", 200), ("same-site", 200), ("none", 200)]
+)
+def test_pages_of_other_sites_cannot_call_a_service_by_a_link_or_an_image(
+    http: httpx.Client, site: str, status: int
+) -> None:
+    found = http.get("/v1/call/show?q=x", headers={"sec-fetch-site": site, "sec-fetch-mode": "no-cors"})
+    assert found.status_code == status
+    if status == 403:
+        assert "http.origins" in found.json()["detail"]
+
+
+def test_a_listed_origin_may_call_from_another_site() -> None:
+    settings = {"http.origins": ["https://app.example"]}
+    with testing.broker(settings=settings) as broker:
+        worker = polydomo.Worker(broker.url)
+        worker.add("show", lambda call: call.text, schema=SCHEMA)
+        with worker, httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=30.0) as client:
+            broker.wait_until(lambda server: bool(server.broker.schemas.media_of(b"show")))
+            site = {"sec-fetch-site": "cross-site"}
+            assert client.get("/v1/call/show?q=x", headers=site).status_code == 403
+            listed = site | {"origin": "https://app.example"}
+            assert client.get("/v1/call/show?q=x", headers=listed).status_code == 200
+
+
 def test_requests_that_are_refused(http: httpx.Client) -> None:
     assert http.get("/v1/call/plain?q=x").status_code == 405
     assert http.get("/v1/call/nothing?q=x").status_code == 405

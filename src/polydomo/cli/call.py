@@ -17,6 +17,7 @@ from polydomo.cli.arrow_table import ArrowTable
 from polydomo.cli.completion import service_names
 from polydomo.cli.options import Frame0, Protocol, To, TypeSize
 from polydomo.cli.render import on_terminal
+from polydomo.visible import visible
 
 if TYPE_CHECKING:
     from polydomo.client.aio import AsyncClient
@@ -227,7 +228,7 @@ def write_text(part: "Result", table: ArrowTable | None = None) -> None:
             continue
         text = frame.decode("utf-8", "backslashreplace")
         if on_terminal():
-            text = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
+            text = visible(text, keep="\n\t")
         out = text.encode("utf-8", "surrogateescape")
         sys.stdout.buffer.write(out if out.endswith(b"\n") else out + b"\n")
     sys.stdout.buffer.flush()

@@ -27,6 +27,7 @@ from polydomo.errors import (
     PolydomoError,
     SettingError,
 )
+from polydomo.visible import visible
 
 OK = 0
 FAILED = 1  # the call failed, or another error occurred
@@ -72,7 +73,7 @@ def status_of(error: PolydomoError) -> int:
 def print_error(text: str) -> None:
     """Prints one line on standard error. Control characters in the text are escaped."""
     line = " ".join(text.split())
-    typer.echo(f"polydomo: {''.join(c if c.isprintable() else repr(c)[1:-1] for c in line)}", err=True)
+    typer.echo(f"polydomo: {visible(line)}", err=True)
 
 
 @contextmanager

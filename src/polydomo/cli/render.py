@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import typer
 
 from polydomo.journal.quantities import took
+from polydomo.visible import visible
 
 
 @dataclass(frozen=True)
@@ -110,12 +111,8 @@ def show_json(value: object) -> None:
 
 
 def clean(text: str) -> str:
-    """Escapes line ends and terminal control characters.
-
-    >>> clean("a\\x1b[31m\\n")
-    'a\\\\x1b[31m\\\\n'
-    """
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    """Text of other programs for a cell of a table."""
+    return visible(text)
 
 
 def natural(text: str) -> list[tuple[int, str]]:

@@ -114,6 +114,14 @@ class CallEndpoint(Endpoint):
         service = service_name(path)
         if head.method == "GET" and not self.media_of(service):
             raise HttpError(405, "GET is not allowed for this service; use POST", close=False)
+        if (
+            head.method == "GET"
+            and head.headers.get("sec-fetch-site") == "cross-site"
+            and not session.site.trusts(head)
+        ):
+            raise HttpError(
+                403, "pages of other sites may not call services; list their origins in http.origins", close=False
+            )
         if "polydomo-timeout" in head.headers:
             duration(head.headers["polydomo-timeout"], "Polydomo-Timeout")
 

@@ -177,6 +177,10 @@ class Site:
             return
         raise HttpError(403, f"pages of {origin[:100]} may not use this broker; list the origin in http.origins")
 
+    def trusts(self, head: RequestHead) -> bool:
+        """Whether the page that a browser sent this request for is of a listed origin. A link or an image sends no ``Origin``."""
+        return "*" in self.origins or head.headers.get("origin", "") in self.origins
+
     def cors(self, head: RequestHead) -> bytes:
         """Response headers that let a page of a listed origin read the response."""
         origin = head.headers.get("origin")

@@ -21,6 +21,7 @@ from typing import Any, TextIO
 
 from polydomo.limits import LOG_KEYS, LOG_LINES, LOG_VALUE
 from polydomo.server.resources import REMEDIES, remedy
+from polydomo.visible import visible
 
 ROOT = "polydomo"
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -140,7 +141,7 @@ def plain(value: object) -> str | int | float | bool | None:
 
 def _one_line(text: str) -> str:
     """Escapes line ends and terminal control characters."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return visible(text)
 
 
 def _quoted(value: object) -> str:

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 
+from polydomo.pipeline.report.escape import escape
 from polydomo.pipeline.report.svg import (
     BOTTOM,
     HEIGHT,

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from html import escape
 from pathlib import Path
 
 from polydomo.pipeline.report import charts
 from polydomo.pipeline.report.data import Audit, FailureView, JobsView, Report, ServiceView, Slow, WorkerView
+from polydomo.pipeline.report.escape import escape
 from polydomo.pipeline.report.svg import WIDE, duration, full, percent
 
 RATIO = 1.02  # of the journal's buckets

@@ -6,7 +6,8 @@ Colours are CSS variables of the page, so a chart follows light mode, dark mode 
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from html import escape
+
+from polydomo.pipeline.report.escape import escape
 
 WIDTH = 480  # of a chart in a card, so that its letters are as tall as those of the page
 HEIGHT = 180
