@@ -17,12 +17,13 @@ from tests.real.waiting import free_port, until
 pytestmark = [needs("majortomo"), pytest.mark.real_time]
 
 BEAT = 0.2
+MISSED = 15  # beats: the silence that either side allows is three seconds, more than a busy machine needs
 Switch = tuple[Callable[[], None], Callable[[], None]]  # kills a broker, starts it again
 
 
 @pytest.fixture
 def broker() -> Iterator[testing.Broker]:
-    with testing.broker(settings=Settings(mdp=Mdp(beat=BEAT))) as broker:
+    with testing.broker(settings=Settings(mdp=Mdp(beat=BEAT), beats_missed=MISSED)) as broker:
         yield broker
 
 
@@ -58,7 +59,7 @@ def test_heartbeats_keep_both_sides_content(broker: testing.Broker) -> None:
     """Many times the silence that either side allows passes without work, and neither gives the other up."""
     with Program("majortomo_stream.py", broker.url, "stream") as worker:
         broker.wait_for("stream")
-        until(lambda: sum("Got heartbeat" in line for line in worker.log) > 10, "ten beats of the broker")
+        until(lambda: sum("Got heartbeat" in line for line in worker.log) > 3 * MISSED, "beats of the broker")
         assert not [line for line in worker.log if "Got no heartbeat" in line]
         assert sum("Connected to broker" in line for line in worker.log) == 1
         assert run("majortomo_ask.py", broker.url, "stream", "still there") == ['["still there"]', '["1 frames"]']
@@ -102,7 +103,7 @@ def test_a_worker_is_disconnected_after_a_restart_of_the_broker(whose: str) -> N
 
 
 def our_broker(stack: contextlib.ExitStack, url: str) -> Switch:
-    broker = stack.enter_context(testing.broker(url, Settings(mdp=Mdp(beat=BEAT))))
+    broker = stack.enter_context(testing.broker(url, Settings(mdp=Mdp(beat=BEAT), beats_missed=MISSED)))
     return broker.kill, broker.start
 
 

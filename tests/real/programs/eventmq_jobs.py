@@ -14,6 +14,14 @@ def nap(seconds: float) -> str:
     return "rested"
 
 
+def wait_for(path: str) -> str:
+    """Until the test makes the file, or has given up."""
+    end = time.monotonic() + 300
+    while not os.path.exists(path) and time.monotonic() < end:
+        time.sleep(0.01)
+    return "seen"
+
+
 def fail() -> None:
     raise ValueError("this job always fails")
 
