@@ -41,6 +41,12 @@ BIG_BODY: Final = 32 * KIB  # Body size from which copying costs more than writi
 # --- HTTP and WebSocket -----------------------------------------------------------------------------------------------
 
 TUNNEL_PIECE: Final = 4 * KIB  # Bytes of a WebSocket that are handled before other connections get their turn.
+# What the broker parses itself: bodies of HTTP endpoints other than calls and replies, MCP messages, and requests for built-in services.
+# Parsing this much JSON takes up to 5 ms. Payloads of calls are not parsed, or in steps.
+MAX_CONTROL: Final = 256 * KIB
+STEP_TOKENS: Final = 300  # Tokens of a large JSON or CBOR value that are read in one step: about 0.5 ms.
+STEP_BYTES: Final = 256 * KIB  # Bytes of a large string that are read in one step.
+SMALL_VALUE: Final = 4 * KIB  # JSON and CBOR values of MemoDB up to this size are parsed at once.
 MAX_HTTP_HEAD: Final = 16 * KIB  # Request line and headers. nginx accepts 8 KiB per line; a bearer token has under 4.
 MAX_HTTP_HEADERS: Final = 100  # A browser sends about 20.
 MAX_HTTP_TARGET: Final = 8_000  # RFC 9110 recommends support for "at least 8000 octets".
@@ -98,6 +104,10 @@ MAX_IDEMPOTENCY_KEY: Final = 255  # Characters; a UUID has 36.
 ALARM_STEP: Final = 5.0  # The longest single timer of an alarm, so that little is left of it after its session closed.
 HTTP_RETRY_AFTER: Final = 1  # Seconds in Retry-After: a queue drains within a second, or not soon.
 
+MAX_NODE_KEYS: Final = (
+    100_000  # Keys of one map of a Node that is read in steps: they are sorted at once, in about 60 ms.
+)
+MAX_STRING_PIECES: Final = 10_000  # Pieces of a CBOR string of indefinite length, which are joined at once.
 MAX_NODE_DEPTH: Final = 100  # Nesting depth of a MemoDB Node; Python's stack allows ten times as much.
 
 # --- state of the broker ----------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Bodies of HTTP: content negotiation, frames as JSON and as multipart, problems."""
 
 import json
+import os
 
 import pytest
 from hypothesis import given
@@ -37,21 +38,32 @@ def test_choosing_a_media_type(accept: str, chosen: str) -> None:
 @given(BODIES)
 def test_frames_survive_json(frames: list[bytes]) -> None:
     body = join(frames)
-    _, data = content.response_body(content.FRAMES_JSON, body)
+    _, data = content.response_body(content.FRAMES_JSON, body, bytes)
     assert content.request_body(content.FRAMES_JSON, data) == body
     assert json.loads(data)["frames"] == content.frames_to_json(body)
 
 
 @given(BODIES)
 def test_frames_survive_multipart(frames: list[bytes]) -> None:
-    kind, data = content.response_body(content.MULTIPART, join(frames))
+    kind, data = content.response_body(content.MULTIPART, join(frames), os.urandom)
     assert split(content.request_body(kind, data)) == frames
 
 
-def test_a_frame_that_contains_the_boundary() -> None:
-    frames = [b"\r\n--polydomo-frame\r\n", b"polydomo-frame-x--"]
-    kind, data = content.to_multipart(join(frames))
-    assert split(content.from_multipart(kind, data)) == frames
+def test_a_boundary_cannot_be_predicted() -> None:
+    """So a worker cannot write it into a frame, and frames need not be searched for it."""
+    asked: list[int] = []
+
+    def random(size: int) -> bytes:
+        asked.append(size)
+        return bytes([len(asked)]) * size
+
+    first, data = content.to_multipart(join([b"x"]), random)
+    second, _ = content.to_multipart(join([b"x"]), random)
+    assert asked == [content.BOUNDARY_RANDOM] * 2 and content.BOUNDARY_RANDOM >= 16
+    assert first != second
+    guess = first.partition("boundary=")[2].encode()
+    kind, data = content.to_multipart(join([b"\r\n--" + guess + b"\r\n", guess + b"--"]), random)
+    assert split(content.from_multipart(kind, data)) == [b"\r\n--" + guess + b"\r\n", guess + b"--"]
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def _may_use_builtin(broker: "Broker", session: Session, name: bytes, body: Body
         return True  # a client's own request
     if name in job_services.FOR_CLIENTS:
         return True  # the job service checks the right to call the job's service
-    if name == b"polydomo.schema" and flat(body)[:1] == b"{":
+    if name == b"polydomo.schema" and len(body) <= limits.MAX_CONTROL and flat(body)[:1] == b"{":
         return True  # a worker describes its service; ``schemas`` checks the right to offer it
     return broker.access.may(session, ADMIN if name in FOR_OPERATORS else INSPECT, name)
 
@@ -149,6 +149,10 @@ def _answer(broker: "Broker", request: Request) -> Request:
     request.state = DONE
     request.outcome = OK
     session = request.session
+    if len(request.body) > limits.MAX_CONTROL:
+        session.send_final(request, builtin_services.too_large(len(request.body)))
+        session.link.charge(limits.WORK_REQUEST)
+        return request
     if broker.siblings.serve(request):
         return request
     if not broker.listings.ask(request):

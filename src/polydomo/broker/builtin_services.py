@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import figures, job_services, states, titanic
 from polydomo.broker.reserved_names import CONTROL
-from polydomo.limits import MAX_LISTED, MAX_LOG_QUERY, TOPIC_PREVIEW
+from polydomo.limits import MAX_CONTROL, MAX_LISTED, MAX_LOG_QUERY, TOPIC_PREVIEW
 from polydomo.protocols.job_messages import answer_body, error_header
 from polydomo.protocols.json_form import iso_time, microseconds
 from polydomo.protocols.model import Service, Worker
@@ -119,6 +119,12 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
     else:
         return frame(b"501", False)  # "501 (Not implemented)"
     return frame(json.dumps(rows).encode(), False)
+
+
+def too_large(size: int) -> Body:
+    """The answer to a request that the broker does not parse."""
+    text = f"the request has {size:,} bytes; the limit for built-in services is {MAX_CONTROL:,} (MAX_CONTROL)"
+    return answer_body(error_header("too-large", text))
 
 
 def abandon(session: Session, body: bytes) -> bool:

@@ -29,7 +29,7 @@ from polydomo.broker.jobs.job import Job, Row
 from polydomo.broker.jobs.ops import Op, ScheduleRow, Select, StoreError
 from polydomo.broker.reserved_names import ACCEPT, JOIN
 from polydomo.errors import SettingError
-from polydomo.limits import MAX_LISTED, MAX_RESULT_WAIT, MAX_SERVICE_NAME
+from polydomo.limits import MAX_CONTROL, MAX_LISTED, MAX_RESULT_WAIT, MAX_SERVICE_NAME
 from polydomo.protocols.backoff import backoff_of
 from polydomo.protocols.job_messages import (
     Submission,
@@ -71,7 +71,7 @@ def serve(durable: "Durable", request: Request, name: bytes, body: Body) -> None
     if name in titanic.NAMES:
         titanic.serve(durable, request, name, body)
         return
-    header, content = read_message(body)
+    header, content = read_message(body, MAX_CONTROL)
     if name == ACCEPT:
         durable.accept_relayed(request, order_of(header, content))
     elif name == b"polydomo.submit":

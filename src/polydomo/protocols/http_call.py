@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from polydomo.limits import MAX_HTTP_TIMEOUT, MAX_IDEMPOTENCY_KEY, MAX_SERVICE_NAME
+from polydomo.limits import MAX_CONTROL, MAX_HTTP_TIMEOUT, MAX_IDEMPOTENCY_KEY, MAX_SERVICE_NAME
 from polydomo.protocols.http_content import (
     EVENTS,
     FORM,
@@ -19,6 +19,7 @@ from polydomo.protocols.http_content import (
     OCTETS,
     PROBLEM,
     TEXT,
+    body_from_json,
     choose,
     dump,
     event,
@@ -29,6 +30,7 @@ from polydomo.protocols.http_content import (
     response_body,
 )
 from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, failure_problem, problem_headers
+from polydomo.protocols.json_frames import JsonFrames
 from polydomo.protocols.request import Request
 from polydomo.protocols.service_schema import JSON_ENCODING
 from polydomo.wire.close_reason import CloseCause
@@ -97,6 +99,7 @@ class Keep(Protocol):
 
 class CallEndpoint(Endpoint):
     methods: "tuple[str, ...]" = ("GET", "POST")
+    takes_payload = True
 
     def __init__(
         self,
@@ -132,8 +135,13 @@ class CallEndpoint(Endpoint):
         plan = head.plan
         if not isinstance(plan, CallPlan):
             plan = head.plan = CallPlan(head, path)
+        if plan.one_frame:
+            self._call(session, plan, join([body]))
+        else:
+            read_frames(session, plan.content_type, body, lambda frames: self._call(session, plan, frames))
+
+    def _call(self, session: HttpSession, plan: "CallPlan", frames: bytes) -> None:
         service = plan.service
-        frames = join([body]) if plan.one_frame else request_body(plan.content_type, body)
         media = plan.media
         exchange: Exchange
         if media in (EVENTS, LINES):
@@ -171,6 +179,26 @@ class CallEndpoint(Endpoint):
             deadline = session.broker.now + duration(headers["polydomo-timeout"], "Polydomo-Timeout")
         body = dump({**head.parameters(), "accept": media.partition(";")[0]})
         session.ask(service, join([body]), ChunkExchange(session, media, SANDBOX), deadline)
+
+
+def read_frames(session: HttpSession, content_type: str, data: bytes, then: "Callable[[bytes], None]") -> None:
+    """Passes the frames of a request's body on: at once, or after some turns if they are in a large JSON object. Raises HttpError."""
+    if len(data) <= MAX_CONTROL or media_type(content_type) != FRAMES_JSON:
+        then(request_body(content_type, data))
+        return
+
+    def failed(why: str) -> None:
+        raise HttpError(400, f"the body is not {FRAMES_JSON}: {why}", close=False)
+
+    def taken(row: "dict[str, object]") -> None:
+        try:
+            body = body_from_json(row.get("frames"))
+        except ValueError as error:
+            failed(str(error))
+            return
+        then(body)
+
+    session.http.run(JsonFrames(data, taken, failed))
 
 
 class CallPlan:
@@ -223,7 +251,7 @@ class CallExchange(Exchange):
 
     def final(self, request: Request, body: Body) -> None:
         session = self.session
-        content_type, content = response_body(self.media, body)
+        content_type, content = response_body(self.media, body, session.broker.random_bytes)
         session.reply(200, content_type, content, NO_STORE + named(session, request))
 
     def failure(self, request: Request, code: str, text: str) -> None:

@@ -7,6 +7,7 @@ A body inside polydomo is a list of frames. As JSON, a frame that is UTF-8 is a 
 
 import json
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -24,7 +25,10 @@ EVENTS: Final = "text/event-stream"
 LINES: Final = "application/x-ndjson"
 PROBLEM: Final = "application/problem+json"
 
-BOUNDARY: Final = b"polydomo-frame"  # extended until no frame contains it
+BOUNDARY: Final = b"polydomo-"  # followed by random digits: no worker can know a boundary and write it into a frame
+BOUNDARY_RANDOM: Final = 16  # bytes
+
+Random = Callable[[int], bytes]
 
 Row = dict[str, object]
 
@@ -96,7 +100,9 @@ def frame_to_json(frame: bytes) -> object:
 
 
 def frame_from_json(value: object) -> bytes:
-    """Raises ValueError with a reason."""
+    """Raises ValueError with a reason. ``JsonFrames`` has frames as bytes already."""
+    if isinstance(value, bytes):
+        return value
     if isinstance(value, str):
         try:
             return value.encode()
@@ -138,12 +144,10 @@ def parameter_of(content_type: str, name: str) -> str:
     return ""
 
 
-def to_multipart(body: Body) -> "tuple[str, bytes]":
+def to_multipart(body: Body, random: Random) -> "tuple[str, bytes]":
     """The content type and the bytes of a body with one part per frame."""
     frames = split(body)
-    boundary = BOUNDARY
-    while any(boundary in frame for frame in frames):
-        boundary += b"-x"
+    boundary = BOUNDARY + random(BOUNDARY_RANDOM).hex().encode()
     out: list[bytes] = []
     for frame in frames:
         out += (b"--", boundary, b"\r\nContent-Type: application/octet-stream\r\n\r\n", frame, b"\r\n")
@@ -199,10 +203,10 @@ def request_body(content_type: str, data: bytes) -> bytes:
     return join([data])
 
 
-def response_body(media: str, body: Body) -> "tuple[str, bytes]":
+def response_body(media: str, body: Body, random: Random) -> "tuple[str, bytes]":
     """The content type and the bytes of a final reply in the chosen media type."""
     if media == MULTIPART:
-        return to_multipart(body)
+        return to_multipart(body, random)
     if media in (JSON, FRAMES_JSON):
         return media, dump({"frames": frames_to_json(body)})
     return media, flat(body)

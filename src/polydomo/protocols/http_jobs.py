@@ -68,7 +68,7 @@ class ResultExchange(JobExchange):
         if header.get("error") == PENDING:
             session.reply_json(202, {name: value for name, value in header.items() if name not in ("error", "text")})
         elif header.get("state") == DONE:
-            content_type, found = response_body(self.media, content)
+            content_type, found = response_body(self.media, content, session.broker.random_bytes)
             session.reply(200, content_type, found, NO_STORE)
         else:
             outcome = str(header.get("outcome") or header.get("state"))

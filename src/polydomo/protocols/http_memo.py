@@ -11,6 +11,7 @@ from polydomo.limits import (
     MAX_SERVICE_NAME,
     MEMODB_POLL,
     MEMODB_TIMEOUT,
+    SMALL_VALUE,
 )
 from polydomo.protocols.alarm import Alarm
 from polydomo.protocols.broker_api import BrokerApi
@@ -21,7 +22,9 @@ from polydomo.protocols.http_session import STATUS, Endpoint, HttpSession, Poll
 from polydomo.protocols.memo_cid import Cid, CidError, parse_cid
 from polydomo.protocols.memo_json import from_json, to_json
 from polydomo.protocols.memo_node import Node, NodeError, decode, encode
+from polydomo.protocols.memo_reader import CborReader, JsonReader, NodeReader, OctetsReader
 from polydomo.protocols.memo_service import Evaluation, MemoService, Waiter, frames_of
+from polydomo.protocols.memo_values import StoreFault
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import FAILED, Request
 from polydomo.protocols.session import Session
@@ -29,6 +32,7 @@ from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import split
 from polydomo.wire.http import HttpError, RequestHead, quote
 from polydomo.wire.link import Handler, Hub
+from polydomo.wire.steps import Steps
 
 CBOR: Final = "application/cbor"
 HTML: Final = "text/html; charset=utf-8"
@@ -52,18 +56,30 @@ PAGE_HEADERS: Final = b"Content-Security-Policy: default-src 'none'; style-src '
 
 
 def read_node(head: RequestHead, body: bytes) -> Node:
-    """The Node in a request. Raises HttpError."""
-    media = head.headers.get("content-type", JSON).split(";")[0].strip().lower()
+    """A small Node in a request: a link, or options. Raises HttpError."""
+    media = media_of(head)
+    if len(body) > SMALL_VALUE:
+        raise HttpError(
+            413, f"the body has {len(body):,} bytes; a link or options have at most {SMALL_VALUE:,}", close=False
+        )
     try:
-        if media == JSON:
-            return from_json(body)
-        if media == CBOR:
-            return decode(body)
+        return body if media == OCTETS else from_json(body) if media == JSON else decode(body)
     except NodeError as error:
         raise HttpError(400, str(error), close=False) from None
-    if media == OCTETS:
-        return body
-    raise HttpError(415, f"a Node is {JSON}, {CBOR} or {OCTETS}, not {media[:64]}", close=False)
+
+
+def media_of(head: RequestHead) -> str:
+    """The media type of a Node in a request. Raises HttpError."""
+    media = head.headers.get("content-type", JSON).split(";")[0].strip().lower()
+    if media not in (JSON, CBOR, OCTETS):
+        raise HttpError(415, f"a Node is {JSON}, {CBOR} or {OCTETS}, not {media[:64]}", close=False)
+    return media
+
+
+def reader_of(head: RequestHead, body: bytes) -> NodeReader:
+    """For a large Node."""
+    media = media_of(head)
+    return JsonReader(body) if media == JSON else CborReader(body) if media == CBOR else OctetsReader(body)
 
 
 def read_cid_text(text: str) -> Cid:
@@ -129,14 +145,17 @@ class NodeEndpoint(Endpoint):
 
 class CidEndpoint(NodeEndpoint):
     methods: "tuple[str, ...]" = ("GET", "HEAD", "POST")
+    takes_payload = True
     right: "tuple[str, str] | None" = ("call", "memodb")
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         if path in ([], [""]):
             if head.method != "POST":
                 raise HttpError(405, "POST a Node here, or GET /cid/CID", close=False)
-            cid = self.memo.put(read_node(head, body))
-            session.respond(201, f"Location: /cid/{cid.text()}\r\n".encode())
+            if len(body) <= SMALL_VALUE:
+                self.created(session, self.memo.put(read_node(head, body)))
+            else:
+                session.http.run(NodeUpload(self, session, reader_of(head, body)))
             return
         if head.method == "POST" or len(path) > 1:
             raise HttpError(405 if head.method == "POST" else 404, "GET /cid/CID", close=False)
@@ -145,6 +164,36 @@ class CidEndpoint(NodeEndpoint):
         if not known:
             raise HttpError(404, f"{cid.text()} is not in the store", close=False)
         self.send_node(session, head, node, IMMUTABLE)
+
+    def created(self, session: HttpSession, cid: Cid) -> None:
+        session.respond(201, f"Location: /cid/{cid.text()}\r\n".encode())
+
+
+class NodeUpload(Steps):
+    """A large Node that is being read and stored."""
+
+    def __init__(self, endpoint: CidEndpoint, session: HttpSession, reader: NodeReader) -> None:
+        self.endpoint = endpoint
+        self.session = session
+        self.reader = reader
+
+    def held(self) -> int:
+        return self.reader.held()
+
+    def step(self) -> bool:
+        reader = self.reader
+        try:
+            if not reader.step():
+                return False
+        except NodeError as error:
+            raise HttpError(400, str(error), close=False) from None
+        assert reader.cid is not None
+        try:
+            self.endpoint.memo.put_data(reader.cid, reader.data)
+        except StoreFault as error:
+            raise HttpError(503, f"the memo store cannot write: {error}", close=False) from None
+        self.endpoint.created(self.session, reader.cid)
+        return True
 
 
 class HeadEndpoint(NodeEndpoint):

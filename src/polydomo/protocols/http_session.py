@@ -16,6 +16,7 @@ from polydomo.limits import (
     HTTP_IDLE_TIME,
     HTTP_LINGER,
     HTTP_RETRY_AFTER,
+    MAX_CONTROL,
 )
 from polydomo.native import mypyc_attr
 from polydomo.protocols.broker_api import BrokerApi
@@ -106,6 +107,9 @@ class Endpoint:
 
     methods: "tuple[str, ...]" = ("GET", "HEAD")
     public = False  # served without credentials, even with access control
+    takes_payload = (
+        False  # a body is passed on, or parsed in steps: it may be as large as a message; others are control messages
+    )
     right: "tuple[str, str] | None" = (
         None  # right and name that are checked before it is served; others are checked on the way
     )
@@ -248,8 +252,11 @@ class HttpSession(Session):
         self.http.common = site.date()
         if head is self._last_head:  # the same head as before, with the same result
             self._found = self._last_found
-            if site.identify is not None and self._found is not None:
-                self._check_access(head, self._found[0])
+            if self._found is not None:
+                if site.identify is not None:
+                    self._check_access(head, self._found[0])
+                if head.body_size and not self._found[0].takes_payload:
+                    self.http.reader.narrow(MAX_CONTROL)
             return
         site.check_browser(head)
         if head.method == "OPTIONS":
@@ -260,6 +267,8 @@ class HttpSession(Session):
             raise HttpError(405, f"{head.method} is not allowed here; use {', '.join(endpoint.methods)}", close=False)
         if site.identify is not None:
             self._check_access(head, endpoint)
+        if head.body_size and not endpoint.takes_payload:
+            self.http.reader.narrow(MAX_CONTROL)
         endpoint.check(self, head, found[1])
         self._found = self._last_found = found
         self._last_head = head

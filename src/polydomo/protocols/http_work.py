@@ -20,7 +20,7 @@ from polydomo.limits import (
 from polydomo.protocols.alarm import Alarm
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.detached_link import DetachedLink
-from polydomo.protocols.http_call import NO_STORE, duration, service_name
+from polydomo.protocols.http_call import NO_STORE, duration, read_frames, service_name
 from polydomo.protocols.http_content import (
     FRAMES_JSON,
     JSON,
@@ -28,7 +28,6 @@ from polydomo.protocols.http_content import (
     OCTETS,
     TEXT,
     choose,
-    request_body,
     response_body,
 )
 from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, Poll
@@ -194,7 +193,7 @@ class HttpWorker(Session):
         self.all.by_token[self.token] = self
         self.set_alarm(LEASE_OVER, self.lease)
         poll.session.carried = None
-        content_type, content = response_body(poll.media, request.body)
+        content_type, content = response_body(poll.media, request.body, self.broker.random_bytes)
         service = quote(request.service.name.decode("utf-8", "surrogateescape").encode("utf-8", "replace").decode())
         headers = [
             f"Polydomo-Token: {self.token}",
@@ -274,6 +273,7 @@ class ReplyEndpoint(Endpoint):
     """``POST /v1/reply`` with ``Polydomo-Token``; ``?partial``, ``?failure=CODE``, ``?heartbeat``, ``?next``."""
 
     methods: "tuple[str, ...]" = ("POST",)
+    takes_payload = True
 
     def __init__(self, workers: HttpWorkers) -> None:
         self.workers = workers
@@ -293,7 +293,6 @@ class ReplyEndpoint(Endpoint):
                 close=False,
             )
         parameters = head.parameters()
-        broker = session.broker
         attempt = token.removeprefix(f"{holder.name}-").encode("latin-1")
         request = worker.held.get(attempt)
         service = request.service.name if request is not None else b""
@@ -303,7 +302,32 @@ class ReplyEndpoint(Endpoint):
             holder.heard()
             session.respond(204, b"")
             return
-        frames = request_body(head.headers.get("content-type", ""), body)
+        content_type = head.headers.get("content-type", "")
+        if "failure" in parameters and "partial" not in parameters:
+            self._reply(session, head, holder, attempt, service, b"", body)
+        else:
+            read_frames(
+                session,
+                content_type,
+                body,
+                lambda frames: self._reply(session, head, holder, attempt, service, frames, b""),
+            )
+
+    def _reply(
+        self,
+        session: HttpSession,
+        head: RequestHead,
+        holder: HttpWorker,
+        attempt: bytes,
+        service: bytes,
+        frames: bytes,
+        text: bytes,
+    ) -> None:
+        worker = holder.worker
+        parameters = head.parameters()
+        broker = session.broker
+        if worker is None:
+            raise HttpError(409, "the broker no longer waits for this reply: the worker has ended", close=False)
         if "partial" in parameters:
             holder.heard()
             broker.partial(worker, attempt, frames)
@@ -314,7 +338,7 @@ class ReplyEndpoint(Endpoint):
         worker.last_heard = broker.now
         if "failure" in parameters:
             code = parameters["failure"][:MAX_FAILURE_CODE] or "failed"
-            broker.fail(worker, attempt, code, body[:MAX_FAILURE_TEXT].decode("utf-8", "replace"))
+            broker.fail(worker, attempt, code, text[:MAX_FAILURE_TEXT].decode("utf-8", "replace"))
         else:
             broker.final(worker, attempt, frames)
         if "next" in parameters and worker.alive:

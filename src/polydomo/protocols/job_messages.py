@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from polydomo.errors import SettingError
-from polydomo.limits import MAX_JOB_DELAY, MAX_JOB_KEY, MAX_JOB_PRIORITY, MAX_SERVICE_NAME
+from polydomo.limits import MAX_JOB_DELAY, MAX_JOB_KEY, MAX_JOB_PRIORITY, MAX_MESSAGE, MAX_SERVICE_NAME
 from polydomo.protocols.backoff import Backoff, backoff_of
 from polydomo.wire.frames import Body, bounds, frame, join, split
 
@@ -81,8 +81,8 @@ def _line(header: Row) -> bytes:
     return json.dumps(header, separators=(",", ":")).encode() + b"\n"
 
 
-def read_message(body: Body) -> "tuple[Row, bytes]":
-    """Parses the header of a message; returns it with the body in wire form. Raises SettingError."""
+def read_message(body: Body, most: int = MAX_MESSAGE) -> "tuple[Row, bytes]":
+    """Parses the header of a message, of at most this many bytes; returns it with the body in wire form. Raises SettingError."""
     if not body:
         return {}, b""
     start, end, flags = bounds(body, 0)
@@ -91,6 +91,8 @@ def read_message(body: Body) -> "tuple[Row, bytes]":
     if not flags & 1:
         text, newline, content = first.partition(b"\n")
         first, rest = text, frame(content, False) if newline and content else b""
+    if len(first) > most:
+        raise SettingError(f"the header has {len(first):,} bytes; the limit is {most:,} (MAX_CONTROL)")
     return read_header(first), rest
 
 

@@ -106,9 +106,9 @@ def from_json(data: bytes) -> Node:
         value = json.loads(
             data.decode(),
             object_pairs_hook=_Object,
-            parse_float=_no_fraction,
-            parse_int=_integer,
-            parse_constant=_no_fraction,
+            parse_float=no_fraction,
+            parse_int=read_integer,
+            parse_constant=no_fraction,
         )
     except NodeError:
         raise
@@ -121,11 +121,11 @@ def from_json(data: bytes) -> Node:
     return _read(value, 0)
 
 
-def _no_fraction(text: str) -> float:
+def no_fraction(text: str) -> int:
     raise NodeError(f'the number {text[:32]} is not an integer; write a float as {{"float": "{text[:32]}"}}')
 
 
-def _integer(text: str) -> int:
+def read_integer(text: str) -> int:
     if len(text) <= MAX_INTEGER_TEXT and LEAST <= int(text) <= MOST:
         return int(text)
     raise NodeError(f"the integer {text[:32]} has more than 64 bits")
@@ -155,7 +155,7 @@ def _read(value: object, depth: int) -> Node:
     if kind == "map" or not isinstance(content, str):
         raise NodeError(f"the value of {kind!r} has the wrong type; {HOW}")
     if kind == "float":
-        return _float(content)
+        return read_float(content)
     if kind == "base64":
         try:
             return b64decode(content, validate=True)
@@ -175,7 +175,7 @@ def _unicode(text: str) -> str:
     return text
 
 
-def _float(text: str) -> float:
+def read_float(text: str) -> float:
     if text in SPECIAL_FLOATS:
         return SPECIAL_FLOATS[text]
     try:

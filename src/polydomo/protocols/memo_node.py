@@ -38,7 +38,7 @@ def encode(node: Node) -> bytes:
     return bytes(out)
 
 
-def _head(major: int, number: int) -> bytes:
+def cbor_head(major: int, number: int) -> bytes:
     if number < 24:
         return bytes((major << 5 | number,))
     for size, info in ((1, 24), (2, 25), (4, 26), (8, 27)):
@@ -59,24 +59,24 @@ def _encode(node: Node, out: bytearray, depth: int) -> None:
     elif isinstance(node, int):
         if not LEAST <= node <= MOST:
             raise NodeError(f"the integer {node} has more than 64 bits")
-        out += _head(0, node) if node >= 0 else _head(1, -1 - node)
+        out += cbor_head(0, node) if node >= 0 else cbor_head(1, -1 - node)
     elif isinstance(node, float):
         out += NAN if math.isnan(node) else b"\xfb" + DOUBLE.pack(node)
     elif isinstance(node, str):
         text = _utf8(node)
-        out += _head(3, len(text)) + text
+        out += cbor_head(3, len(text)) + text
     elif isinstance(node, bytes):
-        out += _head(2, len(node)) + node
+        out += cbor_head(2, len(node)) + node
     elif isinstance(node, Cid):
-        out += b"\xd8\x2a" + _head(2, len(node.raw) + 1) + b"\x00" + node.raw
+        out += b"\xd8\x2a" + cbor_head(2, len(node.raw) + 1) + b"\x00" + node.raw
     elif isinstance(node, list):
-        out += _head(4, len(node))
+        out += cbor_head(4, len(node))
         for item in node:
             _encode(item, out, depth + 1)
     elif isinstance(node, dict):
-        out += _head(5, len(node))
+        out += cbor_head(5, len(node))
         for key, name in ordered(node):
-            out += _head(3, len(key)) + key
+            out += cbor_head(3, len(key)) + key
             _encode(node[name], out, depth + 1)
     else:
         raise NodeError(f"{type(node).__name__} is not a type of Node")

@@ -63,6 +63,10 @@ class MemoService(Session):
         self.store.put_node(cid, data)
         return cid
 
+    def put_data(self, cid: Cid, data: bytes) -> None:
+        """Stores a Node that is encoded already."""
+        self.store.put_node(cid, data)
+
     def get(self, cid: Cid) -> "tuple[bool, Node]":
         """(known, Node). A CID may contain bytes that are not a Node; then it is not known."""
         data = self.store.node(cid)

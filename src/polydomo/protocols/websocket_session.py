@@ -19,6 +19,7 @@ from polydomo.protocols.backlog import Backlog
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.http_content import body_from_json, dump, frames_to_json
 from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, failure_problem
+from polydomo.protocols.json_frames import JsonFrames
 from polydomo.protocols.model import Publication, Worker
 from polydomo.protocols.request import DONE, Request
 from polydomo.protocols.session import Session
@@ -28,7 +29,7 @@ from polydomo.wire.frames import MORE, Body, bounds
 from polydomo.wire.http import RequestHead
 from polydomo.wire.http_link import HttpLink
 from polydomo.wire.link import PAUSE_NOT_READING
-from polydomo.wire.websocket import BAD_DATA, GOING_AWAY, WebSocket, accept_key
+from polydomo.wire.websocket import BAD_DATA, GOING_AWAY, LargeText, WebSocket, accept_key
 
 Message = dict[str, object]
 Key = str | int
@@ -99,6 +100,7 @@ class WebSocketSession(Session):
         self.told_of_cancelled = False  # the worker asked to get cancellations
         self.subscriptions: dict[bytes, None] = {}
         self.backlog = Backlog(self, self._send)
+        self._messages: list[str | bytes | LargeText] = []  # that wait for a large one to be read
 
     def held(self) -> int:
         """Bytes queued for the client, besides those in its connection."""
@@ -113,12 +115,31 @@ class WebSocketSession(Session):
     def on_tunnel_data(self, data: bytes) -> None:
         if self.worker is not None:
             self.worker.last_heard = self.broker.now
-        for message in self.socket.receive(data):
-            if isinstance(message, bytes):
+        self._messages += self.socket.receive(data)
+        self._handle()
+
+    def _handle(self) -> None:
+        """Handles the messages that have arrived. A large one is read in steps, and those after it wait for it."""
+        while self._messages and self.http.steps is None:
+            message = self._messages.pop(0)
+            if isinstance(message, str):
+                self._take(message)
+            elif isinstance(message, LargeText):
+                self.http.run(JsonFrames(message.data, self._take_large, self._malformed))
+            else:
                 self.socket.fail(BAD_DATA, "messages are JSON in text frames")
                 break
-            self._take(message)
         self._write()
+
+    def _take_large(self, message: Message) -> None:
+        self._try(message)
+        self.http.steps = None
+        self._handle()
+
+    def _malformed(self, why: str) -> None:
+        self.say({"op": "error", "text": why})
+        self.http.steps = None
+        self._handle()
 
     def unfinished(self) -> int:
         return self.socket.unfinished()
@@ -144,15 +165,19 @@ class WebSocketSession(Session):
     # --- messages
 
     def _take(self, text: str) -> None:
-        key: object = None
         try:
-            try:
-                message = json.loads(text)
-            except (ValueError, RecursionError):
-                raise MessageError("the message is not JSON") from None
-            if not isinstance(message, dict):
-                raise MessageError("the message is not an object")
-            key = message.get("id")
+            message = json.loads(text)
+        except (ValueError, RecursionError):
+            self.say({"op": "error", "text": "the message is not JSON"})
+            return
+        if isinstance(message, dict):
+            self._try(message)
+        else:
+            self.say({"op": "error", "text": "the message is not an object"})
+
+    def _try(self, message: Message) -> None:
+        key = message.get("id")
+        try:
             self._obey(message)
         except MessageError as error:
             self.say({"op": "error", "text": str(error), **({"id": key} if isinstance(key, str | int) else {})})

@@ -277,10 +277,11 @@ def _frame(head: RequestHead) -> None:
 class ChunkReader:
     """A chunked body, strictly: sizes of at most eight hex digits, extensions and trailers skipped within a limit."""
 
-    def __init__(self, max_size: int) -> None:
+    def __init__(self, max_size: int, limit: str = "limits.max_message") -> None:
         self.done = False
         self.out = BytesIO()
         self._max_size = max_size
+        self._limit = limit  # its name
         self._size = 0
         self._missing = 0  # bytes of the current chunk, its CRLF included
         self._line = b""  # an unfinished size or trailer line
@@ -334,7 +335,7 @@ class ChunkReader:
         length = int(digits, 16)
         self._size += length
         if self._size > self._max_size:
-            raise HttpError(413, f"the body exceeds {self._max_size} bytes (limits.max_message)")
+            raise HttpError(413, f"the body exceeds {self._max_size:,} bytes ({self._limit})")
         if length:
             self._missing = length + 2
         else:
@@ -477,6 +478,17 @@ class RequestReader:
         self._reading_body = False
         self._scanned = self._at
         return MESSAGE
+
+    def narrow(self, most: int) -> None:
+        """The current request, whose body is not read yet, may have a body of at most this many bytes. Raises HttpError."""
+        head = self.head
+        assert head is not None
+        if head.body_size > most:
+            raise HttpError(
+                413, f"the body has {head.body_size:,} bytes; the limit for this path is {most:,} (MAX_CONTROL)"
+            )
+        if self._chunks is not None:
+            self._chunks = ChunkReader(most, "MAX_CONTROL")
 
     def unread(self) -> bool:
         """The body of the current request has not arrived completely."""

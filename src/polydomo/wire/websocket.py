@@ -11,7 +11,7 @@ from typing import Final
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import CLOSED, CLOSING, OPEN, SERVER, Protocol
 
-from polydomo.limits import MAX_FRAMES, MAX_MESSAGE
+from polydomo.limits import MAX_CONTROL, MAX_FRAMES, MAX_MESSAGE
 from polydomo.wire.http import HttpError, RequestHead
 
 GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -24,7 +24,17 @@ BAD_TEXT: Final = 1007
 POLICY: Final = 1008
 TOO_BIG: Final = 1009
 
-Message = str | bytes
+
+class LargeText:
+    """A text message of more than MAX_CONTROL bytes. It is not decoded, and not checked for UTF-8 yet."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+Message = str | bytes | LargeText
 
 
 def accept_key(head: RequestHead) -> str:
@@ -108,12 +118,15 @@ class WebSocket:
         if not self._text:
             found.append(message)
             return
+        if len(message) > MAX_CONTROL:
+            found.append(LargeText(message))
+            return
         try:
             found.append(message.decode())
         except UnicodeDecodeError:
             self.fail(CloseCode.INVALID_DATA, "a text message is not UTF-8")
 
-    def send(self, message: Message) -> None:
+    def send(self, message: str | bytes) -> None:
         if not self.open:
             return
         if isinstance(message, str):
