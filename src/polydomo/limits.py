@@ -73,10 +73,14 @@ WEBSOCKET_BEAT: Final = 5.0  # Ping interval of a WebSocket with a worker; brows
 WEBSOCKET_BEATS_MISSED: Final = 3
 MAX_SCHEMA: Final = 64 * KIB  # The schema of one service; a large one has a few KiB.
 MAX_SCHEMA_BYTES: Final = 16 * MIB  # Schemas of all services together.
+SCHEMAS_AT_ONCE: Final = 20  # Schemas that a page of schemas takes in one step; one if its text is not built yet.
 MAX_SCHEMA_TEXT: Final = 4_096  # Characters of a schema's description.
 SHOWN_VALUE: Final = 100  # Characters of a schema's value, or of an argument's name, in an error about arguments.
 MAX_SCHEMA_MEDIA: Final = 10  # Media types that a service which may be called with GET replies with.
 MAX_PROGRESS_TEXT: Final = 1_000  # Characters of a partial reply in an MCP progress notification; the result has all.
+MAX_TOOL_RESULT: Final = (
+    4 * MIB
+)  # The result of an MCP tool call, with its partial replies: a language model reads less.
 MEMO_KEEP_BYTES: Final = 1024 * MIB  # Stored replies of memoised services; the least recently used are evicted.
 MEMO_RECORD: Final = (
     4 * KIB
@@ -104,6 +108,8 @@ MAX_IDEMPOTENCY_KEY: Final = 255  # Characters; a UUID has 36.
 ALARM_STEP: Final = 5.0  # The longest single timer of an alarm, so that little is left of it after its session closed.
 HTTP_RETRY_AFTER: Final = 1  # Seconds in Retry-After: a queue drains within a second, or not soon.
 
+MAX_NODE_TEXT: Final = 64 * MIB  # The JSON text of a MemoDB Node, with the Nodes that ``?depth=`` adds.
+MAX_NODE_PAGE: Final = 256 * KIB  # Its text on an HTML page; the rest is left out.
 MAX_NODE_KEYS: Final = (
     100_000  # Keys of one map of a Node that is read in steps: they are sorted at once, in about 60 ms.
 )
@@ -244,6 +250,7 @@ COST_SERVICE: Final = 1_500  # A service or a worker.
 COST_ENTRY: Final = 1_500  # An entry of the catalog.
 COST_VALUE: Final = 500
 COST_RECORD: Final = 600  # A log record.
+COST_JOB: Final = 1_000  # An open job.
 COST_EVENT: Final = 500  # An event of the journal that is not packed, until it is written.
 
 # --- monitoring -------------------------------------------------------------------------------------------------------
@@ -430,6 +437,7 @@ JOB_BACKOFF_MOST: Final = 300.0  # The longest delay between attempts: five minu
 JOB_BACKOFF_FACTOR: Final = 2.0  # Each delay is twice the previous one.
 MAX_JOBS: Final = 1_000_000  # Open jobs in the broker's memory, about 1 KiB each; further ones are rejected.
 MAX_JOB_BYTES: Final = 1024 * MIB  # Total size of the bodies of open jobs.
+JOB_MEMORY: Final = 0.5  # Fraction of limits.max_memory that open jobs may take; further ones are rejected.
 MAX_JOB_KEY: Final = 255  # Bytes of an idempotency key.
 MAX_JOB_DELAY: Final = 10 * 365 * 86_400.0  # Ten years: a longer delay is probably in the wrong unit.
 MAX_JOB_PRIORITY: Final = 1_000_000  # Priorities are only compared; this bounds the number's length.

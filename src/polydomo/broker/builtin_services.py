@@ -101,11 +101,11 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
     elif name == b"polydomo.logs":
         rows = broker.publishing.log_records.answer(flat(body) if len(body) <= MAX_LOG_QUERY else b"?")
     elif name == b"polydomo.schema":
-        rows = broker.schemas.answer(session, flat(body))
+        return frame(broker.schemas.answer(session, flat(body)).encode(), False)
     elif name == b"polydomo.memo":
         rows = memo(broker, flat(body))
     elif name == b"polydomo.catalog":
-        rows = broker.directory.first()
+        return frame(broker.directory.first().encode(), False)
     elif name == b"polydomo.topics":
         rows = topics(broker, flat(body))
     elif name == b"polydomo.journal":

@@ -79,7 +79,7 @@ class Directory(DirectoryApi):
         entry = self._broker.catalog.active(name)
         if entry is not None and (service is None or _comes_from(service, entry.address)):
             return entry.text
-        return None if service is None else json.dumps(self._row(name, service))
+        return None if service is None else self._text(name, service)
 
     def page(self) -> bytes:
         """All active services as a JSON object, by name."""
@@ -93,7 +93,7 @@ class Directory(DirectoryApi):
                     name = service.name.decode()
                 except UnicodeDecodeError:
                     continue  # JSON cannot represent it
-                texts[name] = json.dumps(self._row(name, service))
+                texts[name] = self._text(name, service)
         for name in self._broker.catalog.active_entries():
             entry = self._broker.catalog.entries[name]
             offered = self._offered(entry.name)
@@ -109,19 +109,19 @@ class Directory(DirectoryApi):
         found: dict[str, Row] = json.loads(self.page())
         return found
 
-    def first(self) -> list[Row]:
-        """At most ``MAX_LISTED`` active services."""
-        found: dict[str, Row] = {}
+    def first(self) -> str:
+        """At most ``MAX_LISTED`` active services, as a JSON list."""
+        found: dict[str, str] = {}
         for entry in islice(self._broker.catalog.entries.values(), MAX_LISTED):
-            row = self.lookup(entry.name)
-            if row is not None:
-                found[entry.name] = row
+            text = self.text_of(entry.name)
+            if text is not None:
+                found[entry.name] = text
         for service in islice(self._broker.services.values(), MAX_LISTED - len(found)):
             name = service.name.decode(errors="replace")
-            row = self.lookup(name)
-            if row is not None:
-                found[name] = row
-        return list(found.values())
+            text = self.text_of(name)
+            if text is not None:
+                found[name] = text
+        return f"[{', '.join(found.values())}]"
 
     def _refusal(self, name: str, address: str) -> str:
         """Why a service may not register under this name from this address; "" if it may register."""
@@ -136,6 +136,11 @@ class Directory(DirectoryApi):
         return service if service is not None and (service.workers or service.remote) else None
 
     def _row(self, name: str, service: Service) -> Row:
+        found: Row = json.loads(self._text(name, service))
+        return found
+
+    def _text(self, name: str, service: Service) -> str:
+        """A service that workers offer, as JSON."""
         protocols = {worker.session.protocol for worker in service.workers}
         if service.remote:
             protocols.add("bridge")
@@ -146,10 +151,10 @@ class Directory(DirectoryApi):
             "workers": len(service.workers),
         }
         schema = self._broker.schemas.find(service.name)
-        if schema is not None:
-            row["description"] = schema.description
-            row["schema"] = {"input": schema.input, "output": schema.output}
-        return row
+        if schema is None:
+            return json.dumps(row)
+        row["description"] = schema.description
+        return f'{json.dumps(row)[:-1]}, "schema": {{"input": {schema.input_text}, "output": {schema.output_text}}}}}'
 
 
 def _comes_from(service: Service, address: str) -> bool:

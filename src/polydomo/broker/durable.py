@@ -28,7 +28,7 @@ from polydomo.broker.jobs.schedules import Schedules
 from polydomo.broker.patterns import Patterns
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.errors import SettingError
-from polydomo.limits import JOB_RELEASED, MAX_JOB_DELAY, STORE_ANSWER
+from polydomo.limits import JOB_MEMORY, JOB_RELEASED, MAX_JOB_DELAY, STORE_ANSWER
 from polydomo.protocols.detached_link import InternalLink
 from polydomo.protocols.job_facts import JobFacts
 from polydomo.protocols.job_messages import PERMANENT_CODES, RETRY_CODE, make_id
@@ -113,6 +113,8 @@ class Durable:
         self.broker = broker
         self.names = Patterns(patterns)  # of services whose requests are durable
         self.jobs = Jobs(store, self, policy, listener if listener is not None else Recording(broker))
+        policy.max_memory = int(broker.memory.limit * JOB_MEMORY)
+        broker.memory.book("jobs", self.jobs.memory)
         self.schedules = Schedules(self.jobs, self)
         self.session = JobSession(broker)
         self.builtin = {

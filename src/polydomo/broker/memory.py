@@ -37,12 +37,13 @@ if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
 INPUT, OUTPUT, REQUESTS, ANSWERS, CONNECTIONS = "input", "output", "requests", "answers", "connections"
-SUBSCRIPTIONS, REGISTRATIONS, CATALOG, VALUES, LOGS, JOURNAL = (
+SUBSCRIPTIONS, REGISTRATIONS, CATALOG, VALUES, LOGS, SCHEMAS, JOURNAL = (
     "subscriptions",
     "registrations",
     "catalog",
     "values",
     "logs",
+    "schemas",
     "journal",
 )
 
@@ -77,6 +78,7 @@ class MemoryAccount:
         self.book(CATALOG, broker.catalog.memory)
         self.book(VALUES, broker.publishing.last_values.memory)
         self.book(LOGS, broker.publishing.log_records.memory)
+        self.book(SCHEMAS, lambda: broker.schemas.memory())
         self.book(JOURNAL, lambda: broker.recorder.memory())
 
     def attach(self, hub: Hub) -> None:

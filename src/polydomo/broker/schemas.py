@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 class Schemas:
     """Schemas by service. A worker's schema is valid while a worker offers the service; one from settings is always valid."""
 
-    __slots__ = ("_broker", "_learned", "_said", "_sizes", "declared")
+    __slots__ = ("_broker", "_learned", "_said", "_sizes", "_total", "declared")
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self.declared: dict[bytes, ServiceSchema] = {}
         self._learned: dict[bytes, ServiceSchema] = {}
         self._sizes: dict[bytes, int] = {}
+        self._total = 0  # of these sizes
         self._said: dict[bytes, bytes] = {}  # the message that a schema came in
 
     def declare(self, descriptions: "dict[str, str]") -> None:
@@ -34,8 +35,10 @@ class Schemas:
             raise ValueError("no worker offers the service")
         schema = read_schema(row, size)
         self._forget_unused()
-        if sum(self._sizes.values()) - self._sizes.get(name, 0) + size > MAX_SCHEMA_BYTES:
+        total = self._total - self._sizes.get(name, 0) + size
+        if total > MAX_SCHEMA_BYTES:
             raise ValueError(f"the schemas of all services exceed {MAX_SCHEMA_BYTES} bytes")
+        self._total = total
         self._learned[name] = schema
         self._sizes[name] = size
 
@@ -66,6 +69,10 @@ class Schemas:
                     pass
         return found
 
+    def memory(self) -> int:
+        """Bytes of the schemas that workers sent: each as it came, as text of its parts, and as a part of the OpenAPI document."""
+        return 3 * self._total
+
     def rows(self) -> "list[bytes]":
         """The schemas as the workers sent them."""
         self._forget_unused()
@@ -74,19 +81,20 @@ class Schemas:
     def _forget_unused(self) -> None:
         for name in [name for name in self._learned if not self._broker.has_worker(name)]:
             del self._learned[name]
-            del self._sizes[name]
+            self._total -= self._sizes.pop(name)
             self._said.pop(name, None)
 
     # --- polydomo.schema
 
-    def answer(self, session: Session, asked: bytes) -> object:
-        """Empty body: returns all schemas by name. A name: returns its schema, or null. An object with service and schema: stores a
-        worker's."""
+    def answer(self, session: Session, asked: bytes) -> str:
+        """As JSON. Empty body: returns all schemas by name. A name: returns its schema, or null. An object with service and schema: stores
+        a worker's."""
         if not asked:
-            return {name: schema.row(name) for name, schema in sorted(self.all().items())}
+            rows = [f"{json.dumps(name)}: {schema.text(name)}" for name, schema in sorted(self.all().items())]
+            return f"{{{', '.join(rows)}}}"
         if not asked.startswith(b"{"):
             schema = self.find(asked)
-            return schema.row(asked.decode("utf-8", "replace")) if schema is not None else None
+            return schema.text(asked.decode("utf-8", "replace")) if schema is not None else "null"
         answer: Row
         try:
             row = json.loads(asked)
@@ -100,4 +108,4 @@ class Schemas:
             answer = {"service": name, "registered": True}
         except (ValueError, RecursionError) as error:
             answer = {"registered": False, "reason": str(error)}
-        return answer
+        return json.dumps(answer)

@@ -45,6 +45,6 @@ class DirectoryApi:
         """All active services as one JSON object by name. The text is shared by all clients."""
         raise NotImplementedError
 
-    def first(self) -> "list[dict[str, object]]":
+    def first(self) -> str:
         """At most ``MAX_LISTED`` active services."""
         raise NotImplementedError

@@ -35,7 +35,9 @@ class HttpApi:
         encoding_of: "Callable[[bytes], str]",
         schemas: Schemas,
         media_of: "Callable[[bytes], tuple[str, ...]]" = lambda service: (),
+        schema_of: "Callable[[HttpSession, str], ServiceSchema | None] | None" = None,
     ) -> None:
+        """``schema_of``: one of ``schemas``, by name."""
         site.mount("/v1/call", CallEndpoint(encoding_of, submit, self.idempotency, media_of))
         site.mount("/v1/jobs", JobsEndpoint())
         site.mount("/v1/dead", DeadEndpoint())
@@ -43,7 +45,7 @@ class HttpApi:
         site.mount("/v1/work", WorkEndpoint(self.workers))
         site.mount("/v1/reply", ReplyEndpoint(self.workers))
         site.mount("/v1/ws", WebSocketEndpoint())
-        site.mount("/mcp", McpEndpoint(schemas))
+        site.mount("/mcp", McpEndpoint(schemas, schema_of or (lambda session, name: schemas(session).get(name))))
         site.mount("/openapi.json", OpenApiEndpoint(schemas))
         site.mount("/v1/schema", SchemaEndpoint(b"polydomo.schema"))
         site.mount("/cid", CidEndpoint(self.memo))

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Final
 
 from polydomo import __version__
-from polydomo.limits import MAX_PROGRESS_TEXT
+from polydomo.limits import MAX_CONTROL, MAX_PROGRESS_TEXT, MAX_TOOL_RESULT
 from polydomo.protocols.http_content import EVENTS, JSON, dump, weight_of, weights
 from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession
 from polydomo.protocols.request import Request
+from polydomo.protocols.schema_page import SchemaPage
 from polydomo.protocols.service_schema import JSON_ENCODING, TEXT_ENCODING, ServiceSchema
 from polydomo.wire.frames import Body, flat, join
 from polydomo.wire.http import HttpError, RequestHead
@@ -33,8 +34,13 @@ Row = dict[str, object]
 class McpEndpoint(Endpoint):
     methods: "tuple[str, ...]" = ("POST", "DELETE")
 
-    def __init__(self, schemas: "Callable[[HttpSession], dict[str, ServiceSchema]]") -> None:
+    def __init__(
+        self,
+        schemas: "Callable[[HttpSession], dict[str, ServiceSchema]]",
+        find: "Callable[[HttpSession, str], ServiceSchema | None]",
+    ) -> None:
         self.schemas = schemas  # those of the services that a session may call
+        self.find = find  # one of them
 
     def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
         if path not in ([], [""]):
@@ -85,8 +91,10 @@ class McpEndpoint(Endpoint):
         elif method == "ping":
             _answer(session, result(key, {}))
         elif method == "tools/list":
-            tools = [tool(name, schema) for name, schema in sorted(self.schemas(session).items())]
-            _answer(session, result(key, {"tools": tools, **_cacheable()}))
+            beginning, _, ending = (
+                dump(result(key, {"tools": [], **_cacheable()})).decode("utf-8", "surrogatepass").partition('"tools":[')
+            )
+            session.http.run(SchemaPage(session, self.schemas(session), f'{beginning}"tools":[', tool_text, ending))
         elif method == "tools/call":
             self._call(session, head, key, params)
         else:
@@ -94,7 +102,7 @@ class McpEndpoint(Endpoint):
 
     def _call(self, session: HttpSession, head: RequestHead, key: object, params: Row) -> None:
         name = params.get("name")
-        schema = self.schemas(session).get(name) if isinstance(name, str) else None
+        schema = self.find(session, name) if isinstance(name, str) else None
         arguments = params.get("arguments") or {}
         if not isinstance(name, str) or schema is None or not isinstance(arguments, dict):
             _answer(session, error(key, INVALID_PARAMS, f"unknown tool {str(name)[:255]!r}"))
@@ -137,11 +145,18 @@ def _answer(session: HttpSession, message: Row, status: int = 200) -> None:
     session.reply_json(status, message)
 
 
-def tool(name: str, schema: ServiceSchema) -> Row:
-    row: Row = {"name": name, "description": schema.description or f"The service {name}.", "inputSchema": schema.input}
-    if schema.encoding == JSON_ENCODING and schema.output and not schema.streams:
-        row["outputSchema"] = output_schema(schema.output)
-    return row
+def tool_text(name: str, schema: ServiceSchema) -> str:
+    """A tool in the list of tools."""
+    row = {"name": name, "description": schema.description or f"The service {name}."}
+    output = ""
+    if is_structured(schema):
+        output = f', "outputSchema": {json.dumps(output_schema(schema.output))}'
+    return f'{json.dumps(row)[:-1]}, "inputSchema": {schema.input_text}{output}}}'
+
+
+def is_structured(schema: ServiceSchema) -> bool:
+    """Whether its result is JSON that a schema describes."""
+    return schema.encoding == JSON_ENCODING and schema.has_output and not schema.streams
 
 
 def output_schema(schema: Row) -> Row:
@@ -169,30 +184,54 @@ class ToolCall(Exchange):
         self.token = token if isinstance(token, str | int) and not isinstance(token, bool) else None
         self.takes_partials = self.token is not None
         self.parts: list[bytes] = []
+        self.count = 0  # of partial replies
+        self.size = 0  # of all of them
         self.started = False
 
     def partial(self, request: Request, body: Body) -> None:
         content = flat(body)
-        self.parts.append(content)
+        self._take(content)
         if not self.started:
             self.started = True
             self.session.start(200, EVENTS)
         text = content.decode("utf-8", "replace")[:MAX_PROGRESS_TEXT]
-        progress = {"progressToken": self.token, "progress": len(self.parts), "message": text}
+        progress = {"progressToken": self.token, "progress": self.count, "message": text}
         self._event({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress})
 
+    def _take(self, content: bytes) -> None:
+        """Keeps a partial reply for the result, unless that is too large already."""
+        self.count += 1
+        self.size += len(content)
+        if self.size <= MAX_TOOL_RESULT:
+            self.parts.append(content)
+            self.session.http.keep(len(content))
+        else:
+            self.parts = []
+
     def final(self, request: Request, body: Body) -> None:
-        self._finish(result(self.key, self._content(flat(body))))
+        last = flat(body)
+        if self.size + len(last) > MAX_TOOL_RESULT:
+            self._fail(
+                f"the result exceeds {MAX_TOOL_RESULT:,} bytes (MAX_TOOL_RESULT); call the service with POST /v1/call"
+            )
+        elif is_structured(self.schema) and len(last) > MAX_CONTROL:
+            self._fail(
+                f"the result has {len(last):,} bytes; structured content has at most {MAX_CONTROL:,} (MAX_CONTROL)"
+            )
+        else:
+            self._finish(result(self.key, self._content(last)))
 
     def failure(self, request: Request, code: str, text: str) -> None:
-        content = [{"type": "text", "text": f"{code}: {text}"}]
-        self._finish(result(self.key, {"content": content, "isError": True}))
+        self._fail(f"{code}: {text}")
+
+    def _fail(self, text: str) -> None:
+        self._finish(result(self.key, {"content": [{"type": "text", "text": text}], "isError": True}))
 
     def _content(self, last: bytes) -> Row:
         pieces = [*self.parts, last] if last or not self.parts else self.parts
         content: list[Row] = [{"type": "text", "text": piece.decode("utf-8", "replace")} for piece in pieces]
         found: Row = {"content": content, "isError": False}
-        if self.schema.encoding == JSON_ENCODING and self.schema.output and not self.schema.streams:
+        if is_structured(self.schema):
             try:
                 value = json.loads(last)
             except (ValueError, RecursionError):

@@ -1,11 +1,13 @@
 """``GET /openapi.json``: the typed services as an OpenAPI 3.1 document."""
 
+import json
 from collections.abc import Callable
 from typing import Final
 
 from polydomo import __version__
 from polydomo.protocols.http_content import JSON, OCTETS, PROBLEM, TEXT
 from polydomo.protocols.http_session import Endpoint, HttpSession
+from polydomo.protocols.schema_page import SchemaPage
 from polydomo.protocols.service_schema import JSON_ENCODING, TEXT_ENCODING, ServiceSchema
 from polydomo.wire.http import RequestHead, quote
 
@@ -38,20 +40,23 @@ class OpenApiEndpoint(Endpoint):
         self.schemas = schemas
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
-        session.reply_json(200, document(self.schemas(session)))
+        session.http.run(SchemaPage(session, self.schemas(session), BEGINNING, path_text, ENDING))
 
 
-def document(schemas: "dict[str, ServiceSchema]") -> Row:
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Services of a polydomo broker",
-            "version": __version__,
-            "description": "Every service that describes its arguments. See docs/http.md for headers, streams and failures.",
-        },
-        "paths": {f"/v1/call/{quote(name)}": {"post": operation(name, schemas[name])} for name in sorted(schemas)},
-        "components": {"schemas": {"Problem": PROBLEM_SCHEMA}},
-    }
+INFO: Final = {
+    "title": "Services of a polydomo broker",
+    "version": __version__,
+    "description": "Every service that describes its arguments. See docs/http.md for headers, streams and failures.",
+}
+BEGINNING: Final = '{"openapi":"3.1.0","info":' + json.dumps(INFO) + ',"paths":{'
+ENDING: Final = '},"components":{"schemas":{"Problem":' + json.dumps(PROBLEM_SCHEMA) + "}}}"
+
+
+def path_text(name: str, schema: ServiceSchema) -> str:
+    """The entry of one service in the document."""
+    if not schema.described:
+        schema.described = json.dumps({"post": operation(name, schema)}, separators=(",", ":"))
+    return f"{json.dumps(f'/v1/call/{quote(name)}')}:{schema.described}"
 
 
 def operation(name: str, schema: ServiceSchema) -> Row:

@@ -36,7 +36,13 @@ def build_site(server: "BrokerServer") -> Site:
     api = HttpApi(broker, server.memo_store)
     broker.memory.book("memo", server.memo_store.memory)
     broker.memory.book("idempotency", api.idempotency.memory)
-    api.mount(site, broker.schemas.encoding_of, lambda session: callable_by(server, session), broker.schemas.media_of)
+    api.mount(
+        site,
+        broker.schemas.encoding_of,
+        lambda session: callable_by(server, session),
+        broker.schemas.media_of,
+        lambda session, name: schema_for(server, session, name),
+    )
     site.mount("/v1/requests", RequestsEndpoint(server))
     site.mount("/v1/session", LoginEndpoint(broker.logins.redeem, broker.logins.end, LOGIN_SESSION_TIME))
     for name in ("polydomo.js", "polydomo.d.ts"):
@@ -100,6 +106,14 @@ def callable_by(server: "BrokerServer", session: HttpSession) -> "dict[str, Serv
     if not session.principal or rules is None:
         return found
     return {name: schema for name, schema in found.items() if rules.allows(session.principal, CALL, name)}
+
+
+def schema_for(server: "BrokerServer", session: HttpSession, name: str) -> "ServiceSchema | None":
+    """The schema of one service, if the client may call it."""
+    rules = server.broker.access.rules
+    if session.principal and rules is not None and not rules.allows(session.principal, CALL, name):
+        return None
+    return server.broker.schemas.find(name.encode("utf-8", "replace"))
 
 
 def own_names(server: "BrokerServer") -> list[str]:

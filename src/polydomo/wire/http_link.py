@@ -79,6 +79,7 @@ class HttpLink(Link):
         self._open = False
         self._discard = False  # an error was answered: further input is not read
         self._chunked = False  # the current response
+        self._kept = 0  # bytes that its handler keeps until it is complete
         self._rest = b""  # of an upgraded connection: input that waits for the next turn
         self._keep_alive = False  # after the current request
 
@@ -130,7 +131,7 @@ class HttpLink(Link):
 
     def _held(self) -> int:
         """Bytes of input that is incomplete, or whose handling is."""
-        size = len(self._rest) + (self.reader.held if self.tunnel is None else self.tunnel.unfinished())
+        size = self._kept + len(self._rest) + (self.reader.held if self.tunnel is None else self.tunnel.unfinished())
         return size if self.steps is None else size + self.steps.held()
 
     def _pass_on(self, tunnel: TunnelHandler, data: bytes) -> None:
@@ -264,6 +265,11 @@ class HttpLink(Link):
         elif size:
             self.send(b"", data)
 
+    def keep(self, size: int) -> None:
+        """Books bytes that the handler keeps until the response is complete."""
+        self._kept += size
+        self.book_input(self._held())
+
     def finish(self) -> None:
         if self._chunked:
             self.send(b"0\r\n\r\n")
@@ -283,6 +289,9 @@ class HttpLink(Link):
 
     def _answered(self) -> None:
         self.busy = False
+        if self._kept:
+            self._kept = 0
+            self.book_input(self._held())
         self.since = self.hub.now
         head = self.reader.head
         if self._discard:

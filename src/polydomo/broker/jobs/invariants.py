@@ -8,7 +8,7 @@ from polydomo.broker.jobs.jobs import Jobs
 def check(jobs: Jobs) -> None:
     """Raises AssertionError if something is inconsistent."""
     inserting = sum(len(op.job.body) for op in jobs.inserting.values())
-    assert jobs.bytes == inserting + sum(len(job.body) for job in jobs.open.values())
+    assert jobs.bytes == inserting + sum(len(job.body) + len(job.result) for job in jobs.open.values())
     queued: dict[bytes, int] = {}
     released: dict[bytes, int] = {}
     for id, job in jobs.open.items():

@@ -36,7 +36,7 @@ from polydomo.broker.jobs.ops import (
 from polydomo.broker.jobs.policy import Counters, JobPolicy, Listener, Runner
 from polydomo.broker.jobs.unclaimed import Unclaimed
 from polydomo.broker.jobs.waiting_jobs import ServiceQueue, WaitingJobs
-from polydomo.limits import JOB_PURGE, JOB_REFUSED_WAIT
+from polydomo.limits import COST_JOB, JOB_PURGE, JOB_REFUSED_WAIT
 from polydomo.protocols.backoff import Backoff
 from polydomo.protocols.json_form import iso_time, microseconds
 from polydomo.protocols.request import (
@@ -71,7 +71,7 @@ class Jobs:
         self.leader = ""  # the address of the broker that leads instead of this one, if known
         self.open: dict[str, Job] = {}
         self.keys: dict[str, Job] = {}  # open jobs by idempotency key
-        self.bytes = 0  # size of the bodies of open jobs
+        self.bytes = 0  # size of the bodies of open jobs, and of results until they are stored
         self.waiting_jobs = WaitingJobs()
         self.paused: set[bytes] = set()
         self.inserting: dict[str, Insert] = {}
@@ -170,7 +170,16 @@ class Jobs:
                 FULL,
                 f"open jobs hold {self.bytes:,} bytes; the limit is {self.policy.max_bytes:,} (`durable.max_bytes`)",
             )
+        if self.policy.max_memory and self.memory() + size > self.policy.max_memory:
+            return StoreError(
+                FULL,
+                f"open jobs take {self.memory():,} bytes of memory; the limit is {self.policy.max_memory:,}, half of `limits.max_memory`",
+            )
         return self.store.refusal()
+
+    def memory(self) -> int:
+        """Bytes that open jobs take, and those that are being stored."""
+        return self.bytes + COST_JOB * (len(self.open) + len(self.inserting))
 
     def submit(self, job: Job, answer: Answer) -> None:
         """Stores a new job, then answers with it. If its key or id already exists, answers with the existing job."""
@@ -304,6 +313,7 @@ class Jobs:
             job.attempts += 1
         if code == OK:
             job.result = body
+            self.bytes += len(body)
             self.record(job, states.DONE, OK, "")
         elif code == SHUTDOWN or (code == NO_WORKER and not taken):
             self.waiting_jobs.queue(job)  # it never ran, so it waits for the next worker
@@ -385,7 +395,7 @@ class Jobs:
         job.phase = job.state
         if job.key:
             self.keys.pop(job.key, None)
-        self.bytes -= len(job.body)
+        self.bytes -= len(job.body) + len(job.result)
         self.waiting_jobs.forget(job.service)
         answers = self.waiting.pop(job.id, [])
         if job.state == states.DONE:

@@ -20,6 +20,7 @@ class JobPolicy:
         self.repeat = 0.0  # how long a repeated ordinary request finds the first one's result, in seconds
         self.max_jobs = MAX_JOBS
         self.max_bytes = MAX_JOB_BYTES
+        self.max_memory = 0  # of open jobs, in bytes; 0: no limit
 
 
 class Runner(Protocol):
