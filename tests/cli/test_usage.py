@@ -18,7 +18,7 @@ from polydomo.cli import flags
 from polydomo.cli.exit_status import typed
 from polydomo.cli.loading import PANELS
 from polydomo.errors import SettingError
-from tests.cli.shell import PATIENCE, POLYDOMO, complaint, environment, run
+from tests.cli.shell import PATIENCE, POLYDOMO, Running, complaint, environment, run
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,17 @@ def test_another_program_has_the_port(answer: bytes) -> None:
         url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         try:
             result = run("call", "echo", "--timeout", "2", "--to", url)
+            opened = run("open", "--to", url)
+            if not answer:
+                with Running("work", "echo", "--echo", "--to", url, "--log-json") as worker:
+                    advice = f"polydomo: no broker answers at {url}; another program may use this address"
+                    worker.wait_until(lambda: any(line.startswith(advice) for line in worker.said), advice)
         finally:
             server.shutdown(socket.SHUT_RDWR)
             thread.join(PATIENCE)
             for one in held:
                 one.close()
+    assert "another program may use this address" in complaint(opened)
     said = complaint(result)
     if answer:
         assert said == f"{url}: not a ZMTP greeting; is it a polydomo broker?"

@@ -31,7 +31,7 @@ def load(name: str) -> ModuleType:
 
 
 def test_a_source_install_is_pure_by_default(tmp_path: Path) -> None:
-    """The backend builds a wheel for any machine, and needs neither mypy nor a C compiler."""
+    """The backend builds a wheel for any machine, without mypy, also where a C compiler is present."""
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     for name in ("packaging", "src"):
@@ -41,7 +41,6 @@ def test_a_source_install_is_pure_by_default(tmp_path: Path) -> None:
         "print([name for name in backend.get_requires_for_build_wheel() if 'mypy' in name], backend.build_wheel('.'))"
     )
     settings = {name: value for name, value in os.environ.items() if name != "POLYDOMO_COMPILED"}
-    settings["CC"] = "no-such-compiler"
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=PATIENCE
     )

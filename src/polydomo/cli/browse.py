@@ -1,5 +1,6 @@
 """``polydomo open``: opens the broker's dashboard in a browser."""
 
+import http.client
 import urllib.error
 import urllib.request
 import webbrowser
@@ -69,5 +70,7 @@ def check(page: str) -> None:
             pass
     except urllib.error.HTTPError:
         pass  # the broker answers; the browser handles certificates and tokens
-    except (OSError, ValueError) as error:
-        raise NotConnected(f"{page}: {getattr(error, 'reason', error)}") from None
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        failure = NotConnected(f"{page}: {getattr(error, 'reason', error)}")
+        failure.accepted = isinstance(error, TimeoutError | ConnectionError | http.client.HTTPException)
+        raise failure from None

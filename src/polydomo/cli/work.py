@@ -203,7 +203,7 @@ async def warn_without_broker(worker: "AsyncWorker") -> None:
         if not worker.refused:
             await asyncio.wait([ready], timeout=CONNECT_TIME - refused_time)
         if not ready.done():
-            print_error(f"{not_there(worker.url)}; waiting for the broker")
+            print_error(f"{not_there(worker.url, accepted=worker.accepted)}; waiting for the broker")
     finally:
         ready.cancel()
 

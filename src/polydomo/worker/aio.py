@@ -237,6 +237,11 @@ class AsyncWorker:
         """Whether the last attempt to connect was refused, because no program listens at the address."""
         return any(connection.refused for connection in self._connections)
 
+    @property
+    def accepted(self) -> bool:
+        """Whether a program accepted the last attempt to connect. It may not be a broker."""
+        return any(connection.accepted for connection in self._connections)
+
     async def _announce(self) -> None:
         """Logs the services and the address, once it has registered."""
         await self.ready()

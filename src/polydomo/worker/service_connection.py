@@ -81,6 +81,7 @@ class ServiceConnection:
         self.ready = asyncio.Event()  # set after the first registration
         self.stopping = False
         self.refused = False  # no program listens at the address, as far as the last attempt shows
+        self.accepted = False  # a program accepted the last attempt; it may not be a broker
         self.siblings: list[ServiceConnection] = []  # for jobs that do not fit on this connection
         self._registration: Registration | None = None
         self._work: dict[int, Work] = {}  # by the identity of the job; functions may outlive their connection
@@ -189,10 +190,19 @@ class ServiceConnection:
         else:
             log.debug("the broker rejects the registration for %s: %s; trying again", self.name, why)
 
+    def _was_accepted(self) -> None:
+        self.accepted = True
+
     async def _register(self) -> Registration:
         registration = Registration(self.make_end(), self._on_job, self._on_unwanted)
+        self.accepted = False
         registration.connection = await connect(
-            self.address, registration.end, registration.on_event, registration.on_lost, CONNECT_TIME
+            self.address,
+            registration.end,
+            registration.on_event,
+            registration.on_lost,
+            CONNECT_TIME,
+            self._was_accepted,
         )
         if not registration.connection.alive:
             raise NotConnected(f"{self.address}: the broker closed the connection")
