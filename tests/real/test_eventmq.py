@@ -11,8 +11,9 @@ import zmq
 import polydomo
 from polydomo import testing
 from polydomo.server.settings import Settings
+from tests.ports import free_port
 from tests.real.peers import PATIENCE, Program, needs
-from tests.real.waiting import free_port, until
+from tests.server.harness import wait_for as until
 
 pytestmark = [needs("eventmq"), pytest.mark.real_time]
 

@@ -11,8 +11,9 @@ import polydomo
 from polydomo import testing
 from polydomo.server.setting_sections import Mdp
 from polydomo.server.settings import Settings
+from tests.ports import free_port
 from tests.real.peers import PATIENCE, Program, needs, run
-from tests.real.waiting import free_port, until
+from tests.server.harness import wait_for as until
 
 pytestmark = [needs("majortomo"), pytest.mark.real_time]
 

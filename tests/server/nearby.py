@@ -3,16 +3,14 @@
 import socket
 
 from polydomo.server.settings import Settings
+from tests import ports
 
 LOOPBACK = "127.255.255.255"  # the broadcast address of loopback
 
 
 def free_port() -> int:
     """A free UDP port: beacons and broadcasts contain their port, so the system cannot choose it when they are sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return ports.free_port(socket.SOCK_DGRAM)
 
 
 def listener(port: int) -> socket.socket:
@@ -21,7 +19,7 @@ def listener(port: int) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     sock.bind((LOOPBACK, port))
-    sock.settimeout(20.0)
+    sock.settimeout(60.0)
     return sock
 
 

@@ -16,7 +16,7 @@ from polydomo.client import search
 from polydomo.errors import AccessDenied, CallFailed, NotConnected, PolydomoError
 from polydomo.protocols.ends import Failure
 from polydomo.wire.frames import join
-from tests.real.waiting import until
+from tests.server.harness import wait_for as until
 from tests.server.impostor import Impostor
 from tests.server.nearby import LOOPBACK, free_port
 from tests.server.raw_curve import RawCurve
