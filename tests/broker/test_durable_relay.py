@@ -234,13 +234,13 @@ def test_a_schedule_of_another_process_is_kept_by_process_0() -> None:
     client = world.second.peer()
     raw = join([b"", b"eMQP/1.0", b"SCHEDULE", b"m", b"s", b"", b"60", b"content", b""])
     broker = client.broker
-    assert broker.pass_schedule(raw)
+    assert broker.pass_schedule("", raw)
     world.sync()
     assert len(world.backend.tables.schedules) == 1
-    assert broker.pass_schedule(raw.replace(b"\x01\x08SCHEDULE", b"\x01\x0aUNSCHEDULE"))
+    assert broker.pass_schedule("", raw.replace(b"\x01\x08SCHEDULE", b"\x01\x0aUNSCHEDULE"))
     world.sync()
     assert not world.backend.tables.schedules
-    assert not world.first.broker.pass_schedule(raw), "process 0 keeps its own"
+    assert not world.first.broker.pass_schedule("", raw), "process 0 keeps its own"
 
 
 def test_a_pause_that_the_store_remembers_holds_in_all_processes() -> None:

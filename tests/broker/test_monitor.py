@@ -41,7 +41,7 @@ def state(world: World, worker: Worker) -> tuple[str, float, str]:
 
 
 def asked(world: World, session: Session, name: bytes) -> Any:
-    return json.loads(split(builtin_services.answer(world.broker, session, name, frame(b"", False)))[0])
+    return json.loads(split(builtin_services.answer(world.broker, session, name, frame(b"", False), ""))[0])
 
 
 # --- workers --------------------------------------------------------------------------------------------------------------

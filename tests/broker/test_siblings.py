@@ -438,7 +438,7 @@ def test_a_client_cannot_use_the_service_of_processes(net: Net) -> None:
     other.ask(b"s", 1, key=b"k")
     for node in (a, b):
         client = node.peer()
-        name = name_of(other, b"s", b"k")
+        name = name_of(other.principal, b"s", b"k")
         node.broker.request(client, JOIN, join([name, b"s", b"hello"]), 7)
         net.settle()
         assert [answer[2] for answer in client.answers] == [b"501"] and len(worker.jobs) == 1

@@ -94,6 +94,9 @@ class World:
     def zone(self, name: str) -> tzinfo:
         return UTC
 
+    def refusal_of(self, job: Job) -> str:
+        return ""
+
     def new_id(self) -> str:
         self.ids += 1
         return f"S{self.ids}"

@@ -76,7 +76,10 @@ def test_a_job_and_its_result(broker: Broker, client: Client) -> None:
     with Served(broker.url, "upper") as served:
         assert client.result(job, wait=PATIENCE).text == "HELLO"
         assert served.calls == [("hello", 1, "greeting")]
-        assert client.submit_job("upper", "again", key="greeting") == job
+        assert client.submit_job("upper", "hello", key="greeting") == job
+        with pytest.raises(CallFailed, match="another body") as refused:
+            client.submit_job("upper", "again", key="greeting")
+        assert refused.value.code == "key-reused"
     row = client.job(job)
     assert (row["state"], row["attempts"], row["outcome"], row["result_bytes"]) == ("done", 1, "ok", 5)
     with Client(broker.url) as another:

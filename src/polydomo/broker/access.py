@@ -1,6 +1,7 @@
 """Access control inside the broker: every operation is checked against the current rules when it happens.
 
-A session without a principal is not checked: access control is off, or the broker opened the connection itself.
+Without an access file there are no rules, and everything is allowed. With one, whoever has no principal may do nothing. The broker's own
+principals and the rights of built-in services are in ``authority``.
 """
 
 from typing import TYPE_CHECKING
@@ -19,10 +20,14 @@ from polydomo.broker.access_rules import (
     AccessRules,
     Quota,
 )
+from polydomo.broker.authority import BY_BODY, CARRIED, ITSELF, PROCESSES, builtin_right, own_allows
+from polydomo.broker.reserved_names import is_reserved
 from polydomo.broker.topics import MONITOR
-from polydomo.limits import ACCESS_ANSWERS, RESUME_FRACTION
-from polydomo.protocols.model import Service
+from polydomo.limits import ACCESS_ANSWERS, MAX_CONTROL, RESUME_FRACTION
+from polydomo.protocols.principals import NAMED, accountable, is_own, named_by
+from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
+from polydomo.wire.frames import flat
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -55,38 +60,81 @@ class Access:
 
     def replace(self, rules: AccessRules) -> None:
         """Replaces the rules. Recorded decisions that change are recorded again."""
+        if self.rules is None:
+            for session in self._broker.sessions:
+                session.may_request = session.may_request and session.is_sibling
         self.rules = rules
         self._free = {}
         for key, allowed in list(self._known.items()):
             principal, right, name = key
-            now_allowed = rules.allows(principal, right, name)
+            now_allowed = self.allows(principal, right, name)
             if now_allowed != allowed:
                 self._record(key, now_allowed)
 
-    def may(self, session: Session, right: str, name: bytes | str) -> bool:
-        """Whether the session has the right now. A denial is counted and recorded, and its text is in ``broker.refusal``."""
-        if not session.principal or self.rules is None:
+    def allows(self, principal: str, right: str, name: str) -> bool:
+        """The decision: whether the principal has the right by the current rules. Every other method here asks this one."""
+        rules = self.rules
+        if rules is None:
             return True
+        peer, named, _ = principal.partition(NAMED)
+        if not peer:
+            return False
+        if named:
+            if right not in CARRIED or is_reserved(name.encode(errors="surrogateescape")):
+                return False
+            right = BRIDGE
+        return own_allows(peer, right, name) if is_own(peer) else rules.allows(peer, right, name)
+
+    def may(self, session: Session, right: str, name: bytes | str) -> bool:
+        """Whether the peer has the right now. A denial is counted and recorded, and its text is in ``broker.refusal``."""
+        return self.rules is None or self._decide(session, acting(session, right), right, name)
+
+    def may_request(self, request: Request, right: str, name: bytes | str) -> bool:
+        """The same for the origin of a request."""
+        return self.rules is None or self._decide(request.session, request.origin, right, name)
+
+    def may_as(self, principal: str, session: Session, right: str, name: bytes | str) -> bool:
+        """The same for a principal whose request another process passed on over ``session``."""
+        return self.rules is None or self._decide(session, principal, right, name)
+
+    def _decide(self, session: Session, principal: str, right: str, name: bytes | str) -> bool:
         text = name if isinstance(name, str) else name.decode(errors="backslashreplace")
-        key = (session.principal, right, text)
-        # the right BRIDGE covers everything that a bridge does
-        allowed = (session.is_bridge and right != BRIDGE) or self.rules.allows(session.principal, right, text)
+        allowed = self.allows(principal, right, text)
+        key = (principal, right, text)
         if self._known.get(key) is not allowed:
             self._record(key, allowed)
         if allowed:
             return True
         broker = self._broker
-        broker.refusal = refusal = denial(session.principal, right, text)
+        broker.refusal = refusal = denial(principal, right, text)
         broker.denied = True
         broker.monitor.denied[right] = broker.monitor.denied.get(right, 0) + 1
-        broker.recorder.denied(session, right, text, refusal)
+        broker.recorder.denied(session, principal, right, text, refusal)
         return False
 
-    def may_call(self, session: Session, service: bytes) -> bool:
-        """``may`` for requests. An allowed call is cached until the rules change."""
-        if not self.may(session, CALL, service):
+    def may_use_builtin(self, request: Request) -> bool:
+        """Whether the origin of a request may use the built-in service that it names."""
+        if self.rules is None:
+            return True
+        name = request.service.name
+        body = request.body
+        right = builtin_right(name, flat(body) if name in BY_BODY and len(body) <= MAX_CONTROL else b"")
+        if right == ITSELF:
+            return True
+        session = request.session
+        if right == PROCESSES:
+            if session.is_sibling or is_own(session.principal):
+                return True
+            right = ADMIN  # for the text of the denial; no principal of the access file may use it
+            return self._decide(session, "", right, name)
+        return self.may_request(request, right, name)
+
+    def may_call(self, request: Request, service: bytes) -> bool:
+        """``may_request`` for calls. An allowed call is cached until the rules change."""
+        session = request.session
+        if not self.may_request(request, CALL, service):
             return False
-        if self.quota(session) is NO_QUOTA and session.role.allows_requests:
+        if session.origin_is_principal and self.quota(session.principal) is NO_QUOTA and session.role.allows_requests:
             services = self._free.setdefault(session.principal, set())
             if len(services) < ACCESS_ANSWERS:
                 services.add(service)
@@ -97,30 +145,37 @@ class Access:
         services = self._free.get(session.principal)
         return services is not None and service in services and session.role.allows_requests
 
-    def recorded(self, session: Session, right: str, name: bytes) -> int:
-        """The access column of the journal for an accepted or dispatched request: 1 if the current rules allow it, 2 if not. It is
+    def recorded_call(self, request: Request, name: bytes) -> int:
+        """The access column of the journal for an accepted or forwarded request: 1 if the current rules allow it, 2 if not. It is
         evaluated again, independently of the check that admitted the request, so that the audit finds a missing or outdated check."""
         if self.rules is None:
             return 0
-        text = name.decode(errors="backslashreplace")
-        if session.is_sibling:
+        if request.session.is_sibling:
             return 1  # the process that the request came from has checked it
-        if session.is_bridge:
-            return 1 if self.rules.allows(session.principal, BRIDGE, "") else 2
-        return 1 if self.rules.allows(session.principal, right, text) else 2
+        return 1 if self.allows(request.origin, CALL, name.decode(errors="backslashreplace")) else 2
+
+    def recorded_offer(self, session: Session, name: bytes) -> int:
+        """The same for the worker of a dispatched request."""
+        if self.rules is None:
+            return 0
+        if session.runs_shared:
+            return 1  # it takes requests and sends them on as runs, which are checked
+        return 1 if self.allows(acting(session, OFFER), OFFER, name.decode(errors="backslashreplace")) else 2
 
     def hears(self, session: Session, topic: bytes) -> bool:
         """Whether a subscriber may receive a message of this topic. Checked for every message, and not recorded."""
-        if not session.principal or self.rules is None or session.is_bridge:
-            return True
-        return self.rules.allows(session.principal, right_to_hear(topic), topic.decode(errors="backslashreplace"))
+        return self.rules is None or self.allows_topic(acting(session, SUBSCRIBE), topic)
+
+    def allows_topic(self, principal: str, topic: bytes) -> bool:
+        return self.allows(principal, right_to_hear(topic), topic.decode(errors="backslashreplace"))
 
     def may_subscribe(self, session: Session, prefix: bytes) -> bool:
         """A prefix is allowed if a rule names it or something below it. Messages that the rules do not cover are not delivered."""
-        if not session.principal or self.rules is None or session.is_bridge:
-            return True
+        rules = self.rules
+        if rules is None or session.is_bridge:
+            return True  # each message is checked
         text = prefix.decode(errors="backslashreplace")
-        if self.rules.covers_prefix(session.principal, right_to_hear(prefix), text):
+        if rules.covers_prefix(session.principal, right_to_hear(prefix), text):
             return True
         return self.may(session, right_to_hear(prefix), prefix)
 
@@ -135,18 +190,16 @@ class Access:
     def lost_right(self, session: Session) -> str:
         """An operation of the session that is no longer allowed; empty if there is none."""
         broker = self._broker
-        if not session.principal:
+        if self.rules is None:
             return ""
         if session.is_bridge:
-            rules = self.rules
-            gone = rules is not None and not rules.allows(session.principal, BRIDGE, "")
-            return f"{session.principal} may not bridge" if gone else ""
+            return "" if self.may(session, BRIDGE, "") else broker.refusal
         for worker in broker.session_workers.get(session, ()):
             for service in worker.services:
                 if not self.may(session, OFFER, service.name):
                     return broker.refusal
         for request in session.requests:
-            if not self.may(session, CALL, request.service.name):
+            if not self.still_allowed(request):
                 return broker.refusal
         for prefix in broker.publishing.subscriptions.prefixes(session):
             if not self.may_subscribe(session, prefix):
@@ -156,46 +209,63 @@ class Access:
                 return broker.refusal
         return ""
 
+    def still_allowed(self, request: Request) -> bool:
+        """Whether the origin of an open request still has the right to it."""
+        name = request.service.name
+        return self.may_use_builtin(request) if is_reserved(name) else self.may_request(request, CALL, name)
+
     # --- quotas
 
-    def quota(self, session: Session) -> Quota:
-        return self.rules.quota(session.principal) if session.principal and self.rules is not None else NO_QUOTA
+    def quota(self, principal: str) -> Quota:
+        return self.rules.quota(accountable(principal)) if principal and self.rules is not None else NO_QUOTA
 
-    def spend(self, session: Session, service: Service) -> bool:
-        """Counts a request of the session. Returns False if it exceeds the quota and the session cannot be paused. If it uses up the quota,
-        all connections of the principal are paused."""
-        quota = self.quota(session)
+    def spend(self, request: Request) -> bool:
+        """Counts a request against its origin's quota. Returns False, and counts nothing, if it exceeds the quota and the session cannot
+        be paused. If it uses up the quota, all connections of the principal are paused."""
+        session = request.session
+        principal = accountable(request.origin)
+        quota = self.quota(principal)
         if quota is NO_QUOTA:
             return True
+        over = bool(quota.open_requests) and self._open(principal) + 1 > quota.open_requests
+        if session.worker_count or session.refuses_at_limit:
+            if over or not self._below(principal, 1.0, 0):
+                return False
         if quota.requests_per_second:
-            self._refill(session.principal, quota).tokens -= 1.0
-        mine = [other for other in self._broker.sessions if other.principal == session.principal]
-        over = bool(quota.open_requests) and sum(len(other.requests) for other in mine) + 1 > quota.open_requests
-        if (session.worker_count or session.refuses_at_limit) and (over or not self._below(session, 1.0, 0)):
-            return False
-        if not self._below(session, 1.0, 1):
-            for other in mine:
-                self._broker.backpressure.pause(other, service)
+            self._refill(principal, quota).tokens -= 1.0
+        if not self._below(principal, 1.0, 1):
+            for other in self._sessions(principal):
+                self._broker.backpressure.pause(other, request.service)
         return True
 
     def has_room(self, session: Session) -> bool:
         """Whether a paused client may continue."""
-        return self._below(session, RESUME_FRACTION, 0)
+        return self._below(session.principal, RESUME_FRACTION, 0)
 
-    def _below(self, session: Session, part: float, more: int) -> bool:
+    def _sessions(self, principal: str) -> "list[Session]":
+        return [session for session in self._broker.sessions if session.principal == principal]
+
+    def _open(self, principal: str) -> int:
+        """The open requests of a principal. Attempts of its jobs and shared runs are not counted: the requests that caused them are."""
+        count = sum(len(session.requests) for session in self._sessions(principal))
+        for session in self._broker.sessions:
+            if session.charges_origin:
+                count += sum(accountable(request.origin) == principal for request in session.requests)
+        return count
+
+    def _below(self, principal: str, part: float, more: int) -> bool:
         """Whether the principal is below this fraction of its quota, with ``more`` requests."""
-        quota = self.quota(session)
+        quota = self.quota(principal)
         if quota is NO_QUOTA:
             return True
-        mine = [other for other in self._broker.sessions if other.principal == session.principal]
-        if quota.open_requests and sum(len(other.requests) for other in mine) + more >= max(
-            1, quota.open_requests * part
-        ):
+        if quota.open_requests and self._open(principal) + more >= max(1, quota.open_requests * part):
             return False
-        if quota.held_bytes and sum(other.held_bytes for other in mine) >= quota.held_bytes * part:
-            return False
+        if quota.held_bytes:
+            held = sum(session.held_bytes for session in self._sessions(principal))
+            if held >= quota.held_bytes * part:
+                return False
         if quota.requests_per_second:
-            usage = self._refill(session.principal, quota)
+            usage = self._refill(principal, quota)
             if usage.tokens < 1.0:
                 when = self._broker.now + (1.0 - usage.tokens) / quota.requests_per_second
                 self.resume_at = min(self.resume_at, when) if self.resume_at else when
@@ -213,11 +283,22 @@ class Access:
         return usage
 
 
+def acting(session: Session, right: str) -> str:
+    """The principal that a session's own operations need rights for: a bridge acts for principals of the other broker."""
+    if session.is_bridge and not session.is_sibling and right != BRIDGE:
+        return named_by(session.principal, "")
+    return session.principal
+
+
 def right_to_hear(topic: bytes) -> str:
     return TAP if topic.startswith(MONITOR) else SUBSCRIBE
 
 
 def denial(principal: str, right: str, name: str) -> str:
+    if not principal:
+        principal = "a peer without a principal"
+    elif principal.endswith(NAMED):
+        principal = f"the bridge {principal[: -len(NAMED)]}"
     if right == ADMIN and name:
         return f"{principal} may not use {name!r}: it needs the right admin"
     return f"{principal} may not {right} {name!r}" if name else f"{principal} may not {right}"

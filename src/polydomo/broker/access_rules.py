@@ -52,6 +52,8 @@ class Rule:
         if ADMIN in self._patterns:
             return True
         pattern = self._patterns.get(right)
+        if right == BRIDGE and not name:
+            return pattern is not None  # to join; the names are services and topics that it may carry
         return pattern is not None and pattern.fullmatch(name) is not None
 
     def covers_prefix(self, right: str, prefix: str) -> bool:

@@ -16,16 +16,16 @@ from polydomo.broker import (
     service_table,
     titanic,
 )
-from polydomo.broker.access import ADMIN, INSPECT
 from polydomo.broker.durable_order import order_for
 from polydomo.broker.keyed_requests import KeyedRequests
-from polydomo.broker.reserved_names import ACCEPT, CONTROL, JOIN
+from polydomo.broker.reserved_names import ACCEPT, JOIN, is_reserved
 from polydomo.broker.workers import SHUTTING_DOWN
 from polydomo.limits import SMALL_BODY
 from polydomo.protocols.model import Service
-from polydomo.protocols.request import ABANDON, DONE, OK, PARKED, SHUTDOWN, Request, new_request, new_time_limits
+from polydomo.protocols.principals import accountable
+from polydomo.protocols.request import DONE, OK, PARKED, SHUTDOWN, Request, new_request, new_time_limits
 from polydomo.protocols.session import Session
-from polydomo.wire.frames import Body, flat
+from polydomo.wire.frames import Body
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -35,9 +35,7 @@ DRAINED = "the service is being drained and accepts no new requests"
 AT_LIMIT = "a limit is reached (open requests of the client, queue of the service, or bytes held): try again later"
 
 
-FOR_OPERATORS: Final[frozenset[bytes]] = CONTROL | {
-    b"polydomo." + name for name in b"retry drop schedule unschedule fire".split()
-}
+SUBMIT: Final = b"polydomo.submit"
 
 
 def resolve(
@@ -60,10 +58,14 @@ def resolve(
         refused = new_request(number, session, Service(name), body, ref, broker.now)
         outcomes.refuse(broker, refused, f"the listener {session.role.name} does not accept requests")
         return None
-    reserved = builtin_services.is_reserved(name)
+    reserved = is_reserved(name)
     if reserved:
-        if session.principal and not _may_use_builtin(broker, session, name, body):
-            outcomes.deny(broker, new_request(number, session, Service(name), body, ref, broker.now))
+        asked = new_request(number, session, Service(name), body, ref, broker.now)
+        if not broker.access.may_use_builtin(asked):
+            outcomes.deny(broker, asked)
+            return None
+        if name == SUBMIT and not session.is_sibling and not broker.access.spend(asked):
+            outcomes.refuse(broker, asked, _over_quota(asked))
             return None
         # Process 0 of this broker answers the others.
         if name == JOIN and session.is_sibling:
@@ -76,8 +78,9 @@ def resolve(
         )
         if here and not session.is_internal:
             builtin = broker.durable.builtin.get(name) if broker.durable is not None else None
-            own = builtin if builtin is not None else Service(name)
-            return _answer(broker, new_request(number, session, own, body, ref, broker.now))
+            if builtin is not None:
+                asked.service = builtin
+            return _answer(broker, asked)
     target = broker.services.get(name)
     if fallback and (target is None or not (target.workers or target.remote)):
         other = broker.services.get(fallback)
@@ -87,23 +90,25 @@ def resolve(
     if broker.draining and not session.is_sibling:
         outcomes.refuse(broker, request, SHUTTING_DOWN, SHUTDOWN)
         return None
-    if session.principal and not reserved:
-        if not broker.access.may_call(session, request.service.name):
-            outcomes.deny(broker, request)
-            return None
-        if not broker.access.spend(session, request.service):
-            outcomes.refuse(broker, request, f"{session.principal} has exceeded its quota")
-            return None
-    if broker.durable is not None and name in titanic.NAMES and target is None and not session.is_internal:
-        return _answer(broker, request)
     durable = broker.durable_requests
-    if (
+    becomes_job = (
         durable is not None
         and (guarantee or durable.covers(name))
         and not (session.is_bridge or session.is_internal or reserved)
         and not (target is not None and target.drained)
         and 0 < len(name) <= limits.MAX_SERVICE_NAME
-    ):
+    )
+    if not reserved and not session.is_sibling:
+        # A job is stored for the service that was asked for; the fallback plays no part.
+        if not broker.access.may_call(request, name if becomes_job else request.service.name):
+            outcomes.deny(broker, request)
+            return None
+        if not (session.is_internal or session.runs_shared) and not broker.access.spend(request):
+            outcomes.refuse(broker, request, _over_quota(request))
+            return None
+    if broker.durable is not None and name in titanic.NAMES and target is None and not session.is_internal:
+        return _answer(broker, request)
+    if durable is not None and becomes_job:
         plain = new_request(number, session, Service(name), body, ref, broker.now)
         return durable.accept(plain, order_for(plain, deadline, max_run, attempts, identity), deadline)
     if target is None:
@@ -122,20 +127,8 @@ def resolve(
     return request
 
 
-def identity_of(session: Session, key: bytes) -> bytes:
-    """The identity of a request with a key, if it becomes a job: equal for the same principal and key, and never short."""
-    return b"idempotency-key:%b\0%b" % (session.principal.encode("utf-8", "replace"), key)
-
-
-def _may_use_builtin(broker: "Broker", session: Session, name: bytes, body: Body) -> bool:
-    """Whether a client may use one of the broker's own services. Services that change something need the right ADMIN."""
-    if name == ABANDON:
-        return True  # a client's own request
-    if name in job_services.FOR_CLIENTS:
-        return True  # the job service checks the right to call the job's service
-    if name == b"polydomo.schema" and len(body) <= limits.MAX_CONTROL and flat(body)[:1] == b"{":
-        return True  # a worker describes its service; ``schemas`` checks the right to offer it
-    return broker.access.may(session, ADMIN if name in FOR_OPERATORS else INSPECT, name)
+def _over_quota(request: Request) -> str:
+    return f"{accountable(request.origin)} has exceeded its quota"
 
 
 def _answer(broker: "Broker", request: Request) -> Request:
@@ -156,7 +149,7 @@ def _answer(broker: "Broker", request: Request) -> Request:
     if broker.siblings.serve(request):
         return request
     if not broker.listings.ask(request):
-        answer = builtin_services.answer(broker, session, request.service.name, request.body)
+        answer = builtin_services.answer(broker, session, request.service.name, request.body, request.origin)
         session.send_final(request, answer)
         session.link.charge(limits.WORK_REQUEST + (len(answer) >> limits.WORK_TEXT))
     return request

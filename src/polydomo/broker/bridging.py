@@ -7,9 +7,10 @@ offer, and a broker that lost a service does not accept it back from a broker th
 
 from typing import TYPE_CHECKING
 
-from polydomo.broker import builtin_services, deadlines, dispatch, outcomes, queues, replies, service_table, workers
-from polydomo.broker.access import BRIDGE
+from polydomo.broker import deadlines, dispatch, outcomes, queues, replies, service_table, workers
+from polydomo.broker.access import BRIDGE, OFFER
 from polydomo.broker.job_services import ONLY_FIRST
+from polydomo.broker.reserved_names import is_reserved
 from polydomo.limits import MAX_CARRIERS, MAX_HOPS, MAX_RELAYED, MAX_SERVICE_NAME, RELAY_JUMP, WORK_OFFER, WORK_REQUEST
 from polydomo.protocols.model import Path, Service, Worker
 from polydomo.protocols.request import DONE, FAILED, NO_HISTORY, NO_WORKER, OUTCOMES, REFUSED, SHUTDOWN, Request
@@ -90,8 +91,9 @@ class Bridging:
             not path
             or len(path) > broker.tuning.bridge_hops
             or self.identity() in path
-            or (builtin_services.is_reserved(name) and not worker.session.is_sibling)
+            or (is_reserved(name) and not worker.session.is_sibling)
             or len(name) > MAX_SERVICE_NAME
+            or not (worker.session.is_sibling or broker.access.may(worker.session, OFFER, name))
         ):
             if known is not None:
                 del learned[name]

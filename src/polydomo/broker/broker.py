@@ -8,7 +8,7 @@ Only the modules of this package change its state:
     service_table             services by name
     deadlines, liveness       time limits of requests; silence of workers
     backpressure              clients at a limit
-    access, access_rules      the rights of principals
+    access, authority         the rights of principals
     bridging, publishing      other brokers; topics
     siblings, merging         other processes of this broker; their answers as one
     durable, jobs, control    jobs in a store; pausing services, draining workers
@@ -17,8 +17,8 @@ Only the modules of this package change its state:
     schemas, keyed_requests   schemas of typed services; requests with an idempotency key
     memoising, shared_runs    stored replies; one run of a service for several requests
 
-The owner of the event loop sets the time, ``now``, at the start of each turn. It calls ``run_timers`` at ``next_deadline``, ``end_turn``
-once per turn, and ``was_suspended`` when the process did not run for a while.
+The owner of the event loop sets ``now`` at the start of each turn. It calls ``run_timers`` at ``next_deadline``, ``end_turn`` once per
+turn, and ``was_suspended`` when the process did not run for a while.
 
 A request is QUEUED, then HELD by one worker at a time, then DONE. Only ``outcomes.end`` makes it DONE.
 """
@@ -47,6 +47,7 @@ from polydomo.broker.catalog import Catalog
 from polydomo.broker.control import Control
 from polydomo.broker.directory import Directory
 from polydomo.broker.durable import Durable
+from polydomo.broker.durable_order import identity_of
 from polydomo.broker.durable_relay import DurableRelay
 from polydomo.broker.entropy import Entropy
 from polydomo.broker.keyed_requests import KeyedRequests
@@ -59,6 +60,7 @@ from polydomo.broker.policy import Policy
 from polydomo.broker.publishing import Publishing
 from polydomo.broker.recorder import Recorder
 from polydomo.broker.request_ids import id_text
+from polydomo.broker.reserved_names import is_reserved
 from polydomo.broker.schemas import Schemas
 from polydomo.broker.siblings import Siblings
 from polydomo.broker.timers import Timers
@@ -129,9 +131,9 @@ class Broker(BrokerApi):
         self.newest_session = 0
         self.max_queue = self.policy.max_queue
         self.max_outstanding = self.policy.max_outstanding
-        self.max_held_bytes = self.policy.max_held_bytes
+        self.max_held_bytes = min(self.policy.max_held_bytes, self.policy.max_memory // 2 or self.policy.max_held_bytes)
         self.access = Access(self)
-        self.registrations = 0  # number of registrations: one per worker and service
+        self.registrations = 0  # one per worker and service
         self.revoking: dict[Request, None] = {}  # requests that workers were asked to release (``dispatch.rebalance``)
         self.tokens = Tokens()
         self.timers = Timers()
@@ -162,6 +164,9 @@ class Broker(BrokerApi):
     def may(self, session: Session, right: str, name: str) -> bool:
         return self.access.may(session, right, name)
 
+    def may_as(self, principal: str, session: Session, right: str, name: str) -> bool:
+        return self.access.may_as(principal, session, right, name)
+
     # --- requests of clients
 
     def request(
@@ -190,7 +195,7 @@ class Broker(BrokerApi):
             or (fallback and not target.workers and not target.remote)
         ):
             if key:
-                identity = admission.identity_of(session, key)
+                identity = identity_of(key)
             request = admission.resolve(
                 self, session, service, body, ref, fallback, deadline, max_run, attempts, guarantee, identity
             )
@@ -369,22 +374,18 @@ class Broker(BrokerApi):
     def report_slow_subscriber(self, session: Session, what: str) -> None:
         self.recorder.slow_subscriber(session, what)
 
-    # --- durable jobs
-
-    def use_jobs(self, durable: Durable) -> None:
-        """Enables durable jobs. Called before the broker listens."""
+    def use_jobs(self, durable: Durable) -> None:  # before the broker listens
         self.durable = self.durable_requests = durable
 
-    def schedule(self, session: Session, service: bytes, message: bytes, when: str, headers: str, add: bool) -> bool:
-        if self.durable is None:
-            return False
-        problem = self.durable.schedule_for(service, message, when, headers, add)
-        if problem:
-            self.report_violation(session, problem)
-        return True
+    def schedule(
+        self, session: Session, principal: str, service: bytes, message: bytes, when: str, headers: str, add: bool
+    ) -> bool:
+        if self.durable is not None:
+            self.durable.schedule_for(session, principal, service, message, when, headers, add)
+        return self.durable is not None
 
     def is_reserved(self, name: bytes) -> bool:
-        return builtin_services.is_reserved(name)
+        return is_reserved(name)
 
     def pause_service(self, name: bytes, paused: bool) -> None:
         self.control.pause(name, paused)
@@ -461,8 +462,8 @@ class Broker(BrokerApi):
     def bridge_offers(self, worker: Worker, service: bytes, path: Path) -> None:
         self.bridging.bridge_offers(worker, service, path)
 
-    def pass_schedule(self, raw: bytes) -> bool:
-        return self.siblings.pass_schedule(raw)
+    def pass_schedule(self, principal: str, raw: bytes) -> bool:
+        return self.siblings.pass_schedule(principal, raw)
 
     def bridge_final(self, worker: Worker, token: bytes, body: Body) -> None:
         self.bridging.bridge_final(worker, token, body)

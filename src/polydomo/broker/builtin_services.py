@@ -31,8 +31,8 @@ Durable jobs (``broker/job_services.py``): ``polydomo.submit``, ``polydomo.job``
 import json
 from typing import TYPE_CHECKING
 
-from polydomo.broker import figures, job_services, states, titanic
-from polydomo.broker.reserved_names import CONTROL
+from polydomo.broker import authority, figures, job_services, states, titanic
+from polydomo.broker.reserved_names import CONTROL, OWN
 from polydomo.limits import MAX_CONTROL, MAX_LISTED, MAX_LOG_QUERY, TOPIC_PREVIEW
 from polydomo.protocols.job_messages import answer_body, error_header
 from polydomo.protocols.json_form import iso_time, microseconds
@@ -59,7 +59,6 @@ Row = dict[str, object]
 
 STATES = {QUEUED: "queued", HELD: "running", DONE: "abandoned"}  # states of listed requests
 
-OWN = b"polydomo."
 NAMES: set[bytes] = {
     OWN + name
     for name in (
@@ -68,12 +67,8 @@ NAMES: set[bytes] = {
 } | {b"mmi.service", *CONTROL, *job_services.NAMES}
 
 
-def is_reserved(name: bytes) -> bool:
-    return name.startswith((b"mmi.", OWN))
-
-
-def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
-    """Builds the reply to a request for a reserved name."""
+def answer(broker: "Broker", session: Session, name: bytes, body: Body, principal: str) -> Body:
+    """Builds the reply to a request for a reserved name. ``principal`` is its origin; admission has checked the right that it needs."""
     if name == b"mmi.service":
         # RFC 18: "the broker may integrate services directly rather than using MDP/Worker"
         asked = flat(body)
@@ -101,17 +96,17 @@ def answer(broker: "Broker", session: Session, name: bytes, body: Body) -> Body:
     elif name == b"polydomo.logs":
         rows = broker.publishing.log_records.answer(flat(body) if len(body) <= MAX_LOG_QUERY else b"?")
     elif name == b"polydomo.schema":
-        return frame(broker.schemas.answer(session, flat(body)).encode(), False)
+        return frame(broker.schemas.answer(session, flat(body), principal).encode(), False)
     elif name == b"polydomo.memo":
         rows = memo(broker, flat(body))
     elif name == b"polydomo.catalog":
         return frame(broker.directory.first().encode(), False)
     elif name == b"polydomo.topics":
-        rows = topics(broker, flat(body))
+        rows = topics(broker, principal, flat(body))
     elif name == b"polydomo.journal":
         rows = broker.recorder.journal(flat(body) == b"flush")
     elif name == b"polydomo.login":
-        return frame(login(broker, session.principal), False)
+        return frame(login(broker, principal), False)
     elif name in CONTROL:
         rows = broker.control.answer(name, flat(body))
     elif name in job_services.NAMES:
@@ -341,17 +336,15 @@ def _holder(worker: Worker) -> str:
 def memo(broker: "Broker", asked: bytes) -> object:
     if broker.memoiser is None:
         return {"services": []}
-    try:
-        command = json.loads(asked or b"{}")
-    except (ValueError, RecursionError):
-        command = {}
-    return broker.memoiser.answer(command if isinstance(command, dict) else {})
+    return broker.memoiser.answer(authority.memo_command(asked))
 
 
-def topics(broker: "Broker", prefix: bytes) -> list[Row]:
-    """Topics with their last value, with a preview if it is text."""
+def topics(broker: "Broker", principal: str, prefix: bytes) -> list[Row]:
+    """Topics with their last value, with a preview if it is text: those that the principal may subscribe to."""
     found: list[Row] = []
     for value in broker.publishing.last_values.under(prefix, MAX_LISTED):
+        if not broker.access.allows_topic(principal, value.topic):
+            continue
         topic, *frames = split(value.message)
         content = b"".join(frames)
         row: Row = {"topic": text(topic), "frames": len(frames), "size_bytes": len(content)}

@@ -16,9 +16,10 @@ from datetime import tzinfo
 from typing import TYPE_CHECKING
 
 from polydomo.broker import admission, job_services, outcomes, sessions, titanic
-from polydomo.broker.durable_order import DurableOrder
+from polydomo.broker.access_rules import ADMIN, CALL
+from polydomo.broker.durable_order import KEYED, DurableOrder
+from polydomo.broker.job_session import JobSession, Recording
 from polydomo.broker.jobs import job as states
-from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.invariants import check as check_jobs
 from polydomo.broker.jobs.job import Job, Row
 from polydomo.broker.jobs.jobs import EXPIRED, NEVER, NOT_SAID, Jobs
@@ -29,61 +30,19 @@ from polydomo.broker.patterns import Patterns
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.errors import SettingError
 from polydomo.limits import JOB_MEMORY, JOB_RELEASED, MAX_JOB_DELAY, STORE_ANSWER
-from polydomo.protocols.detached_link import InternalLink
-from polydomo.protocols.job_facts import JobFacts
 from polydomo.protocols.job_messages import PERMANENT_CODES, RETRY_CODE, make_id
 from polydomo.protocols.model import Service
-from polydomo.protocols.request import DONE, FAILED, OK, PARKED, REFUSED, SHUTDOWN, TIMEOUT, Request
+from polydomo.protocols.request import DENIED, DONE, FAILED, KEY_REUSED, OK, PARKED, REFUSED, SHUTDOWN, TIMEOUT, Request
 from polydomo.protocols.session import Session
 from polydomo.wire.frames import Body, frame
-from polydomo.wire.link import Handler, Hub
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
 Zones = Callable[[str], tzinfo]
 
+ANOTHERS = "the job of another principal"
 UNIQUE_ID = 16  # bytes: a request id of at least this length is assumed to be unique across clients and restarts
-
-
-class JobSession(Session):
-    """The client on whose behalf jobs run. ``Request.ref`` is the job."""
-
-    protocol = "job"
-    windowed = True
-    is_internal = True
-
-    def __init__(self, broker: "Broker") -> None:
-        super().__init__(broker, InternalLink(Hub(), Handler(), "the job store"))
-        self.on_due: Callable[[Request], None] | None = None
-        self.may_request = False  # every request passes ``admission.resolve``, which sets the number of the attempt
-        self.ended: list[tuple[Request, str, str, Body]] = []  # attempts, and how they ended, in this turn
-
-    def send_final(self, request: Request, body: Body) -> None:
-        self.ended.append((request, OK, "", body))
-
-    def send_failure(self, request: Request, code: str, text: str) -> None:
-        self.ended.append((request, code, text, b""))
-
-    def job_of(self, request: Request) -> JobFacts | None:
-        job = request.ref
-        if not isinstance(job, Job):
-            return None
-        return JobFacts(job.id, job.key if job.origin != states.REQUEST else "", job.headers, job.trace)
-
-    def on_timer(self, key: object) -> None:
-        if isinstance(key, Request) and self.on_due is not None:
-            self.on_due(key)
-
-
-class Recording(Listener):
-    """Passes job events to the broker's current recorder."""
-
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-
-    def job_event(self, event: JobEvent) -> None:
-        self._broker.recorder.job(event)
 
 
 class Wait:
@@ -168,12 +127,35 @@ class Durable:
         held = sum([worker.credit + len(worker.held) for worker in known.workers])
         return JOB_RELEASED + 2 * held
 
+    def refusal_of(self, job: Job) -> str:
+        """Why the principal of a job may not call its service now; "" if it may."""
+        access = self.broker.access
+        allowed = access.may_as(job.principal, self.session, CALL, job.service)
+        return "" if allowed else self._why_denied(job)
+
+    def _why_denied(self, job: Job) -> str:
+        if job.principal:
+            return self.broker.refusal
+        return "it has no principal, because it was stored without access control; an operator has to submit it again"
+
+    def may_use(self, request: Request, job: Job) -> bool:
+        """Whether the client may see, cancel or remove a job: its own with the right to call the service, and that of another principal
+        with the right ADMIN."""
+        access = self.broker.access
+        if access.rules is None or (job.principal and job.principal == request.origin):
+            return access.may_request(request, CALL, job.service)
+        return access.may_request(request, ADMIN, ANOTHERS)
+
     def start(self, job: Job) -> None:
+        self.broker.denied = False
         request = self.broker.request(
             self.session, job.service, job.body, job, max_run=job.run, attempts=job.attempts + 1
         )
         if request is None:
-            self.jobs.attempt_ended(job, REFUSED, self.broker.refusal, b"", False)
+            if self.broker.denied:
+                self.jobs.attempt_ended(job, DENIED, self._why_denied(job), b"", False)
+            else:
+                self.jobs.attempt_ended(job, REFUSED, self.broker.refusal, b"", False)
         else:
             self.running[job] = request
             self._attempts[request] = job
@@ -262,7 +244,8 @@ class Durable:
         """Stores the job of a request, or finds the job of an earlier, identical one."""
         name, content = order.service, order.body
         unique = order.identity if len(order.identity) >= UNIQUE_ID else b""
-        digest = hashlib.sha256(b"%d:%b%b" % (len(name), name, content)).digest()
+        owner = order.principal.encode("utf-8", "replace") + b"\0" if order.principal else b""
+        digest = hashlib.sha256(b"%b%d:%b%b" % (owner, len(name), name, content)).digest()
         if not unique:
             claimed = self.jobs.claim(digest)
             if claimed:
@@ -279,7 +262,9 @@ class Durable:
             job.backoff = replace(self.jobs.backoff_of(job), attempts=order.attempts)
         if order.ttl:
             job.expires = now + order.ttl
-        if unique:
+        if unique.startswith(KEYED):
+            job.set_key("key:" + hashlib.sha256(unique).hexdigest())
+        elif unique:
             job.key = "id:" + hashlib.sha256(b"%b\0%b\0%b" % (unique, name, content)).hexdigest()
         else:
             job.digest = digest
@@ -287,6 +272,8 @@ class Durable:
         def stored(found: Job | None, error: StoreError | None) -> None:
             if found is None:
                 self._lost(request, error)
+            elif found is not job and not job.repeats(found):
+                self._lost(request, StoreError(KEY_REUSED, job_services.OTHER_BODY))
             elif found.state in states.ENDED:
                 self._deliver(request, found)
             else:
@@ -294,21 +281,24 @@ class Durable:
 
         self.jobs.submit(job, stored)
 
-    def schedule_for(self, service: bytes, message: bytes, when: str, headers: str, add: bool) -> str:
-        """eMQP's SCHEDULE and UNSCHEDULE. The queue and the message identify the schedule. Returns an error text, or ""."""
-        name = "emqp-" + hashlib.sha256(b"%b\0%b" % (service, message)).hexdigest()[:16]
+    def schedule_for(
+        self, session: Session, principal: str, service: bytes, message: bytes, when: str, headers: str, add: bool
+    ) -> None:
+        """eMQP's SCHEDULE and UNSCHEDULE. The principal, the queue and the message identify the schedule."""
+        owner = principal.encode("utf-8", "replace") + b"\0" if principal else b""
+        name = "emqp-" + hashlib.sha256(b"%b%b\0%b" % (owner, service, message)).hexdigest()[:16]
         if not add:
             self.schedules.drop(name, lambda done, error: None)
-            return ""
+            return
         row = ScheduleRow(name, service, frame(message, False), when, "UTC", self.now())
         pattern = Job("", service, b"", 0.0)
         pattern.headers = headers
+        pattern.principal = principal
         row.settings = pattern.settings()
         try:
             job_services.put_schedule(self, row, None)
         except SettingError as error:
-            return str(error)
-        return ""
+            self.broker.report_violation(session, str(error))
 
     def _refuse(self, request: Request, error: StoreError) -> None:
         """Rejects the request. Its client gets the code if the protocol has one."""

@@ -6,6 +6,13 @@ from polydomo.protocols.job_messages import ID_LENGTH, Row, answer_body, is_id, 
 from polydomo.protocols.request import Request
 from polydomo.wire.frames import Body
 
+KEYED = b"idempotency-key:"  # the beginning of an identity that is a client's idempotency key
+
+
+def identity_of(key: bytes) -> bytes:
+    """The identity of a request with an idempotency key. It is never short. The job's key adds its principal and service."""
+    return KEYED + key
+
 
 class DurableOrder:
     """A plain request that is to become a job, wherever it arrived."""
@@ -70,5 +77,5 @@ def order_for(request: Request, deadline: float, max_run: float, attempts: int, 
     if deadline and not session.deadline_is_patience:
         order.ttl = max(0.001, deadline - request.accepted)
     order.headers, order.trace = session.facts_of(request.ref)
-    order.principal = session.principal
+    order.principal = request.origin
     return order

@@ -21,6 +21,7 @@ from polydomo.broker.patterns import Patterns
 from polydomo.broker.reserved_names import ACCEPT
 from polydomo.errors import SettingError
 from polydomo.limits import RELAY_AGAIN
+from polydomo.protocols import principals
 from polydomo.protocols.detached_link import InternalLink
 from polydomo.protocols.job_messages import make_id, read_message
 from polydomo.protocols.request import (
@@ -60,6 +61,8 @@ class DurableRelay(Session):
     protocol = "process"
     windowed = True
     is_internal = True
+    principal = principals.PROCESS
+    origin_is_principal = False
 
     def __init__(self, broker: "Broker", patterns: "list[bytes]") -> None:
         super().__init__(broker, InternalLink(Hub(), Handler(), "the other processes"))
@@ -68,6 +71,9 @@ class DurableRelay(Session):
         self.may_request = False  # every request passes ``admission.resolve``
         self.parked: dict[Request, Relayed] = {}
         sessions.internal(broker, self)
+
+    def origin_of(self, request: Request) -> str:
+        return request.ref.request.origin if isinstance(request.ref, Relayed) else ""
 
     def covers(self, name: bytes) -> bool:
         """Whether ordinary requests to this service are durable."""

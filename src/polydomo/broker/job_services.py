@@ -44,7 +44,7 @@ from polydomo.protocols.job_messages import (
     stored_body,
 )
 from polydomo.protocols.json_form import iso_time
-from polydomo.protocols.request import DENIED, Request
+from polydomo.protocols.request import DENIED, KEY_REUSED, Request
 from polydomo.wire.frames import Body, split
 
 if TYPE_CHECKING:
@@ -54,13 +54,11 @@ NAMES: Final[frozenset[bytes]] = frozenset(
     b"polydomo." + name
     for name in b"submit job result cancel jobs retry drop schedule schedules unschedule fire".split()
 )
-FOR_CLIENTS: Final[frozenset[bytes]] = frozenset(
-    (b"polydomo.submit", b"polydomo.job", b"polydomo.result", b"polydomo.cancel")
-)  # the right is CALL
 ONLY_FIRST: Final[frozenset[bytes]] = NAMES | titanic.NAMES | {ACCEPT, b"polydomo.catalog", JOIN, b"polydomo.memo"}
 # What only process 0 of a broker answers; it offers these as services to the other processes (``siblings``).
 
 NOT_FOUND = "not-found"
+OTHER_BODY = "a job with this key or id has another body, service or principal; use a new key for another job"
 PENDING = "pending"
 NO_OUTCOME = "the job has no outcome yet"
 WITHOUT_STORE = "this broker has no job store; start it with the setting `store`"
@@ -73,7 +71,9 @@ def serve(durable: "Durable", request: Request, name: bytes, body: Body) -> None
         return
     header, content = read_message(body, MAX_CONTROL)
     if name == ACCEPT:
-        durable.accept_relayed(request, order_of(header, content))
+        order = order_of(header, content)
+        order.principal = request.origin
+        durable.accept_relayed(request, order)
     elif name == b"polydomo.submit":
         _submit(durable, request, Submission(header, content))
     elif name == b"polydomo.job":
@@ -145,27 +145,26 @@ def _pending(durable: "Durable", service: bytes) -> str:
 # --- jobs -----------------------------------------------------------------------------------------------------------------
 
 
-def _denied(durable: "Durable", request: Request, service: bytes) -> bool:
-    """The right to call a service includes submitting, reading and cancelling its jobs. Returns True if the request was denied and
-    answered."""
-    broker = durable.broker
-    if broker.access.may(request.session, CALL, service):
+def _denied(durable: "Durable", request: Request, job: Job) -> bool:
+    """Returns True if the client may not see or cancel the job; then the request was answered."""
+    if durable.may_use(request, job):
         return False
-    fail(durable, request, DENIED, broker.refusal)
+    fail(durable, request, DENIED, durable.broker.refusal)
     return True
 
 
 def _submit(durable: "Durable", request: Request, wanted: Submission) -> None:
-    if _denied(durable, request, wanted.service):
-        return
     if durable.broker.is_reserved(wanted.service):
         raise SettingError(
             f"service: {wanted.service.decode(errors='replace')!r} is a built-in service, and cannot run jobs"
         )
+    if not durable.broker.access.may_request(request, CALL, wanted.service):
+        fail(durable, request, DENIED, durable.broker.refusal)
+        return
     now = durable.now()
     job = Job(wanted.id or durable.new_id(), wanted.service, wanted.body, now)
-    job.key = wanted.key
-    job.principal = request.session.principal
+    job.principal = request.origin
+    job.set_key(wanted.key)
     _, job.trace = request.session.facts_of(request.ref)
     job.priority = wanted.priority
     job.due = max(now, wanted.at, now + wanted.delay)
@@ -176,6 +175,8 @@ def _submit(durable: "Durable", request: Request, wanted: Submission) -> None:
     def stored(found: Job | None, error: StoreError | None) -> None:
         if found is None:
             refuse(durable, request, error if error is not None else durable.jobs.not_leading())
+        elif found is not job and not job.repeats(found):
+            fail(durable, request, KEY_REUSED, OTHER_BODY)
         else:
             durable.answer(request, stored_body(found.id, state_of(found), found is not job))
 
@@ -222,7 +223,7 @@ def _show(durable: "Durable", request: Request, id: str) -> None:
     def found(job: Job | None, error: StoreError | None) -> None:
         if job is None:
             _not_found(durable, request, id, error)
-        elif not _denied(durable, request, job.service):
+        elif not _denied(durable, request, job):
             retries = durable.jobs.backoff_of(job).to_json()
             answer(durable, request, {**job_row(job), "retries": retries, "story": list(job.story)})
 
@@ -240,7 +241,7 @@ def _result(durable: "Durable", request: Request, id: str, seconds: float) -> No
     def ended(job: Job | None, error: StoreError | None) -> None:
         if job is None:
             _not_found(durable, request, id, error)
-        elif _denied(durable, request, job.service):
+        elif _denied(durable, request, job):
             return
         elif job.state not in states.ENDED or job.id in durable.jobs.open:
             answer(durable, request, {**job_row(job), "error": PENDING, "text": _pending(durable, job.service)})
@@ -267,7 +268,7 @@ def _cancel(durable: "Durable", request: Request, id: str) -> None:
     def found(job: Job | None, error: StoreError | None) -> None:
         if job is None:
             _not_found(durable, request, id, error)
-        elif not _denied(durable, request, job.service):
+        elif not _denied(durable, request, job):
             orders.cancel(durable.jobs, id, "cancelled by a client", ended)
 
     durable.jobs.find(id, found)
@@ -366,7 +367,12 @@ def _dead_some(durable: "Durable", request: Request, ids: "list[str]", again: bo
         answer(durable, request, {"retried" if again else "dropped": 0, "jobs": []})
     for id in ids:
         if again:
-            orders.reopen(durable.jobs, id, lambda job, error, id=id: one_more(id, job is not None, error))  # type: ignore[misc]
+            orders.reopen(
+                durable.jobs,
+                id,
+                lambda job, error, id=id: one_more(id, job is not None, error),  # type: ignore[misc]
+                request.origin,
+            )
         else:
             orders.remove(durable.jobs, id, lambda changed, error, id=id: one_more(id, changed, error), states.DEAD)  # type: ignore[misc]
 
@@ -409,6 +415,7 @@ def _schedule(durable: "Durable", request: Request, header: Row, body: bytes) ->
     pattern = Job("", row.service, b"", 0.0)
     pattern.run = read_duration(header, "timeout_us")
     pattern.backoff = backoff_of(header["retries"]) if header.get("retries") is not None else None
+    pattern.principal = request.origin
     row.settings = pattern.settings()
     row.priority = read_count(header, "priority", 1_000_000)
     put_schedule(durable, row, request)
@@ -453,6 +460,9 @@ def _fire(durable: "Durable", request: Request, name: str) -> None:
         else:
             refuse(durable, request, durable.jobs.not_leading())
         return
+
+    if not job.principal:
+        job.principal = request.origin
 
     def stored(found: Job | None, error: StoreError | None) -> None:
         if found is None:

@@ -34,9 +34,9 @@ FIRST: Final = "first"
 JOINED: Final = "joined"
 
 
-def name_of(session: Session, service: bytes, key: bytes) -> bytes:
+def name_of(origin: str, service: bytes, key: bytes) -> bytes:
     """The key with its owner and its service."""
-    principal = session.principal.encode("utf-8", "replace")
+    principal = origin.encode("utf-8", "replace")
     return b"%d,%d:%b%b%b" % (len(principal), len(service), principal, service, key)
 
 
@@ -66,7 +66,7 @@ class KeyedRequests(RunOwner):
         broker = self.core
         runs = self.runs
         session = request.session
-        name = key if session.is_sibling else name_of(session, request.service.name, key)
+        name = key if session.is_sibling else name_of(request.origin, request.service.name, key)
         run = runs.open.get(name)
         if run is not None and run.body != request.body:
             self.reused += 1

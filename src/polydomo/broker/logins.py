@@ -1,7 +1,8 @@
 """Logins of browsers, if access control is on.
 
 A browser cannot authenticate with a CURVE key. ``polydomo open`` does, and requests a single-use code (``polydomo.login``), which the page
-exchanges for a session: a random cookie for the same principal, valid until it expires. Rights are still checked by the current rules.
+exchanges for a session: a random cookie for the same principal, valid until it expires or the principal's
+credentials change. Rights are still checked by the current rules.
 """
 
 from typing import TYPE_CHECKING
@@ -36,6 +37,13 @@ class Logins:
 
     def end(self, cookie: str) -> None:
         self._sessions.pop(cookie, None)
+
+    def forget(self, principal: str) -> None:
+        """A credential of the principal was added, removed or replaced: its codes and sessions end, because the credential that made them
+        may be one that is no longer valid."""
+        for table in (self._codes, self._sessions):
+            for key in [key for key, (owner, _) in table.items() if owner == principal]:
+                del table[key]
 
     def _add(self, table: "dict[str, tuple[str, float]]", principal: str, seconds: float) -> str:
         now = self._broker.now

@@ -67,7 +67,12 @@ class Publishing:
 
     def relay(self, session: Session, topic: bytes, body: Body, origin: bytes, number: int) -> None:
         """Handles a message that was published at another broker."""
-        if topic.startswith(MONITOR) or not self._broker.bridging.first_seen(session, origin, topic, number):
+        if topic.startswith(MONITOR):
+            return
+        if not session.is_sibling and not self._broker.access.may(session, PUBLISH, topic):
+            session.link.charge(WORK_PUBLISH)
+            return
+        if not self._broker.bridging.first_seen(session, origin, topic, number):
             return
         if not topic.startswith(log_records.TOPIC):
             reached = self.announce(topic, body, True, origin, number, session)

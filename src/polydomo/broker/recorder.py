@@ -77,8 +77,8 @@ class Recorder:
 
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None: ...
     def refused(self, session: Session, what: str) -> None: ...
-    def denied(self, session: Session, right: str, name: str, what: str) -> None:
-        """Denied by the access rules."""
+    def denied(self, session: Session, principal: str, right: str, name: str, what: str) -> None:
+        """Denied by the access rules. ``principal`` is the origin of what the session asked for."""
 
     def access(self, principal: str, right: str, name: str, allowed: bool) -> None:
         """Called on the first use of a right, and when the decision changes."""

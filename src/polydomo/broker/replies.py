@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from polydomo import limits
 from polydomo.broker import deadlines, dispatch, outcomes, queues, service_table, workers
 from polydomo.broker.access import CALL
+from polydomo.broker.reserved_names import is_reserved
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import DONE, FAILED, NOT_ASKED, OK, QUEUED, REFUSED, TOO_LARGE, HeldPartials, Request
 from polydomo.wire.frames import Body, chain, count
@@ -142,7 +143,10 @@ def _may_forward(broker: "Broker", request: Request, name: bytes) -> bool:
         return False
     target = broker.services.get(name)
     session = request.session
-    if not broker.access.may(session, CALL, name):
+    if is_reserved(name):
+        broker.refusal = f"{name.decode(errors='replace')!r} is a built-in service; a request cannot be forwarded to it"
+        return False
+    if not broker.access.may_request(request, CALL, name):
         return False
     full = target is not None and target.queue_length >= broker.max_queue
     if full and session.worker_count and not session.windowed:

@@ -7,3 +7,9 @@ JOIN: Final = b"polydomo.join"  # (``keyed_requests``) likewise
 CONTROL: Final[frozenset[bytes]] = frozenset(
     (b"polydomo.pause", b"polydomo.resume", b"polydomo.drain", b"polydomo.withdraw")
 )
+OWN: Final = b"polydomo."
+
+
+def is_reserved(name: bytes) -> bool:
+    """Whether the broker itself answers requests to this name."""
+    return name.startswith((b"mmi.", OWN))

@@ -86,7 +86,7 @@ class Schemas:
 
     # --- polydomo.schema
 
-    def answer(self, session: Session, asked: bytes) -> str:
+    def answer(self, session: Session, asked: bytes, principal: str) -> str:
         """As JSON. Empty body: returns all schemas by name. A name: returns its schema, or null. An object with service and schema: stores
         a worker's."""
         if not asked:
@@ -101,7 +101,7 @@ class Schemas:
             name = row.get("service")
             if not isinstance(name, str):
                 raise ValueError("service must be a text")
-            if not self._broker.access.may(session, OFFER, name):
+            if not self._broker.access.may_as(principal, session, OFFER, name):
                 return {"registered": False, "reason": self._broker.refusal, "denied": True}
             self.learn(name.encode(), row.get("schema"), len(asked))
             self._said[name.encode()] = asked

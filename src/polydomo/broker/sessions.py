@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def opened(broker: "Broker", session: Session) -> None:
     broker.newest_session += 1
     session.number = broker.newest_session
-    if broker.draining or session.principal:
+    if broker.draining or (broker.access.rules is not None and not session.is_sibling):
         session.may_request = False  # each of its requests goes to ``admission.resolve``
     broker.sessions[session] = None
     if session.publishes and broker.acceptance_times is None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from polydomo.broker import dispatch, outcomes, replies
 from polydomo.limits import MEMO_PRUNE, SHARED_PARTS
 from polydomo.native import mypyc_attr
+from polydomo.protocols import principals
 from polydomo.protocols.detached_link import DetachedLink
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import DONE, FAILED, HELD, OUTCOMES, Request
@@ -44,6 +45,8 @@ class RunClient(Session):
     """
 
     runs_shared = True
+    principal = principals.RUNS
+    origin_is_principal = False
 
     def __init__(self, runs: "SharedRuns", asker: Session) -> None:
         self.protocol = runs.protocol
@@ -52,6 +55,10 @@ class RunClient(Session):
         self.runs = runs
         self.asker = asker
         runs.core.session_opened(self)
+
+    def origin_of(self, request: Request) -> str:
+        run = request.ref
+        return run.origin if isinstance(run, SharedRun) else ""
 
     def send_partial(self, request: Request, body: Body) -> None:
         self.runs.partial(request, body)
@@ -67,6 +74,7 @@ class SharedRuns(Session):
     """See the module docstring."""
 
     runs_shared = True
+    principal = principals.RUNS
 
     def __init__(self, broker: "Broker", owner: RunOwner, protocol: str, passes_partials: bool) -> None:
         self.protocol = protocol  # the name under which its clients and its worker are listed

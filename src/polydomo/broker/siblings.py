@@ -11,7 +11,7 @@ offered to the others, and all topics cross. Three things are different between 
     LOG      topic body                 a log record that belongs to a request of the receiver
     EVENT    topic content              a worker or a service changed (``monitor``), or a message for a tap
     TAP      0 or 1                     a peer of the sender watches messages: send yours as EVENTs
-    SCHEDULE message                    eMQP's SCHEDULE or UNSCHEDULE, for process 0
+    SCHEDULE principal message          eMQP's SCHEDULE or UNSCHEDULE, for process 0
 
 **Load.** A request goes to a worker of its own process if one is free. If it has waited for ``SPILL_DELAY``, the process sends SHORT to the
 siblings that offer the service. A sibling with a free worker and an empty queue answers with ROOM, once, and as many requests cross.
@@ -168,8 +168,8 @@ class Siblings:
             self.tapping.pop(worker, None)
         elif word == b"LOG" and len(rest) == 2:
             self._broker.publishing.publish(worker.session, rest[0], frame(rest[1], False))
-        elif word == b"SCHEDULE" and len(rest) == 1:
-            self._on_schedule(worker, rest[0])
+        elif word == b"SCHEDULE" and len(rest) == 2:
+            self._on_schedule(worker, rest[0].decode(errors="replace"), rest[1])
         elif word == b"PROCESS" and len(rest) == 1 and rest[0].isdigit():
             self.bridges[worker] = int(rest[0][:4])
             self._tell_orders(worker)
@@ -188,18 +188,20 @@ class Siblings:
         for worker in self.bridges:
             self._tell_orders(worker)
 
-    def pass_schedule(self, raw: bytes) -> bool:
+    def pass_schedule(self, principal: str, raw: bytes) -> bool:
         first = self._first() if self._broker.durable_requests is not None else None
         if first is None:
             return False
-        first.session.send_to_sibling(b"SCHEDULE", [raw])
+        first.session.send_to_sibling(b"SCHEDULE", [principal.encode(), raw])
         return True
 
-    def _on_schedule(self, worker: Worker, raw: bytes) -> None:
+    def _on_schedule(self, worker: Worker, principal: str, raw: bytes) -> None:
         message = split(raw)
-        if len(message) != emqp_schedules.FRAMES or not emqp_schedules.apply(
-            self._broker, worker.session, message, raw
-        ):
+        broker, session = self._broker, worker.session
+        known = len(message) == emqp_schedules.FRAMES
+        if known and not emqp_schedules.allowed(broker, session, principal, message):
+            return
+        if not known or not emqp_schedules.apply(broker, session, principal, message, raw):
             self._broker.report_violation(worker.session, "a schedule that cannot be kept")
 
     # --- load: requests that wait here while workers of a sibling are free
@@ -441,7 +443,7 @@ class Siblings:
             take(builtin_services.login(broker, principal))
         elif session is not None and not broker.listings.collect(name, take):
             asked: Body = frame(body, False) if body else b""
-            take(flat(builtin_services.answer(broker, session, name, asked)))
+            take(flat(builtin_services.answer(broker, session, name, asked, principal)))
 
     # --- log records
 

@@ -35,16 +35,16 @@ def serve(durable: "Durable", request: Request, name: bytes, body: Body) -> None
 
 def _request(durable: "Durable", request: Request, frames: "list[bytes]", body: Body) -> None:
     service = frames[0] if frames else b""
-    if not durable.broker.access.may(request.session, CALL, service):
+    if not 0 < len(service) <= MAX_SERVICE_NAME or durable.broker.is_reserved(service):
         durable.answer(request, frame(b"400", False))
         return
-    if not 0 < len(service) <= MAX_SERVICE_NAME or durable.broker.is_reserved(service):
+    if not durable.broker.access.may_request(request, CALL, service):
         durable.answer(request, frame(b"400", False))
         return
     end = bounds(body, 0)[1]
     job = Job(durable.new_id(), service, bytes(body[end:]), durable.now())
     job.origin = states.TITANIC
-    job.principal = request.session.principal
+    job.principal = request.origin
 
     def stored(found: Job | None, error: StoreError | None) -> None:
         durable.answer(request, frame(b"500", False) if found is None else join([b"200", found.id.encode()]))
@@ -56,7 +56,7 @@ def _reply(durable: "Durable", request: Request, id: str) -> None:
     def found(job: Job | None, error: StoreError | None) -> None:
         if error is not None:
             durable.answer(request, frame(b"500", False))
-        elif job is None:
+        elif job is None or not durable.may_use(request, job):
             durable.answer(request, frame(b"400", False))
         elif job.id in durable.jobs.open:
             durable.answer(request, frame(b"300", False))
@@ -81,7 +81,14 @@ def _close(durable: "Durable", request: Request, id: str) -> None:
         else:
             orders.remove(durable.jobs, id, removed)
 
-    if id in durable.jobs.open:
-        orders.cancel(durable.jobs, id, "closed by its client", ended)
-    else:
-        orders.remove(durable.jobs, id, removed)
+    def found(job: Job | None, error: StoreError | None) -> None:
+        if error is not None:
+            durable.answer(request, frame(b"500", False))
+        elif job is None or not durable.may_use(request, job):
+            durable.answer(request, frame(b"400", False))
+        elif id in durable.jobs.open:
+            orders.cancel(durable.jobs, id, "closed by its client", ended)
+        else:
+            orders.remove(durable.jobs, id, removed)
+
+    durable.jobs.find(id, found)

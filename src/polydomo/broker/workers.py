@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING
 
 from polydomo import limits
-from polydomo.broker import builtin_services, deadlines, dispatch, liveness, outcomes, queues, service_table
+from polydomo.broker import deadlines, dispatch, liveness, outcomes, queues, service_table
 from polydomo.broker.access import OFFER
+from polydomo.broker.reserved_names import is_reserved
 from polydomo.protocols.model import Departure, Service, Worker
 from polydomo.protocols.request import DONE, GAVE_UP, INTERRUPTED, NOT_ASKED, QUEUED, SHUTDOWN, Request
 from polydomo.protocols.session import Session
@@ -62,7 +63,7 @@ def register(
 
 def name_allowed(broker: "Broker", name: bytes) -> bool:
     """Whether a service of this name may be offered; sets ``refusal`` if not."""
-    if builtin_services.is_reserved(name):
+    if is_reserved(name):
         broker.refusal = f"the name {name.decode(errors='replace')!r} is reserved"
     elif len(name) > limits.MAX_SERVICE_NAME:
         broker.refusal = f"service name of {len(name)} bytes"

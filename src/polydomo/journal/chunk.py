@@ -15,6 +15,7 @@ from polydomo.journal import histogram, schema
 from polydomo.journal.ids import RequestId
 from polydomo.journal.schema import MESSAGES, REQUESTS
 from polydomo.protocols.model import Worker
+from polydomo.protocols.principals import is_own
 from polydomo.protocols.request import OK
 from polydomo.protocols.session import Session
 
@@ -149,6 +150,7 @@ class Chunk:
         "has_message_row",
         "last",
         "more",
+        "origins",
         "services",
         "steps",
     )
@@ -167,6 +169,9 @@ class Chunk:
         ] = {}  # sequence number of an ``accepted`` row -> payload, if payloads are recorded
         self.body_bytes = 0  # of all recorded payloads
         self.allowed: dict[int, int] = {}  # by the sequence number of an ACCEPTED or DISPATCHED, with access control
+        self.origins: dict[
+            int, str
+        ] = {}  # by that of an ACCEPTED that the broker itself or a bridge sent: its principal
         self.more: dict[int, EndDetails] = {}  # by the sequence number of the ENDED
 
     def memory(self) -> int:
@@ -227,7 +232,8 @@ def _accepted(run: Run, chunk: Chunk) -> Iterator[Row]:
         event["service"] = text(event["service"])
         body, cut = capped(run, chunk.bodies.get(event["seq"], b""))
         allowed = chunk.allowed.get(event["seq"], 0)
-        more = {"event": schema.ACCEPTED, "body": body, "body_cut": cut, "allowed": allowed}
+        origin = chunk.origins.get(event["seq"], "")
+        more = {"event": schema.ACCEPTED, "body": body, "body_cut": cut, "allowed": allowed, "principal": origin}
         yield schema.row(MESSAGES, **{**event, **more})
         if waits:
             queue = event["queue"] + 1
@@ -334,7 +340,8 @@ def capped(run: Run, body: bytes) -> tuple[bytes, int]:
 
 
 def peer_of(session: Session) -> Peer:
-    return Peer(session.link.peer, session.protocol, session.dialect, session.principal)
+    principal = "" if is_own(session.principal) else session.principal  # its requests name their origins
+    return Peer(session.link.peer, session.protocol, session.dialect, principal)
 
 
 def services_of(worker: Worker) -> bytes:

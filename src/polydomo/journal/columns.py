@@ -75,6 +75,8 @@ def _accepted(run: Run, chunk: Chunk) -> list[tuple[int, Block]]:
     later["event"] = schema.QUEUED
     if chunk.allowed:
         block["allowed"] = np.array([chunk.allowed.get(n, 0) for n in seq.tolist()], np.int64)
+    if chunk.origins:
+        block["principals"] = [chunk.origins.get(n, "") for n in seq.tolist()]
     if chunk.bodies:
         bodies = [shapes.capped(run, chunk.bodies.get(n, b"")) for n in seq.tolist()]
         block["body"] = pa.array([body for body, _ in bodies], pa.binary())

@@ -20,8 +20,9 @@ def of_request(request: Request) -> Fields:
     }
 
 
-def of_denial(session: Session, name: str, reason: str) -> Fields:
+def of_denial(session: Session, principal: str, name: str, reason: str) -> Fields:
     return {
+        "principal": principal,
         "connection": session.number,
         "client": session.number,
         "service": name.encode(errors="surrogateescape"),

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from polydomo import limits
-from polydomo.broker.access import CALL, OFFER
 from polydomo.broker.broker import Broker
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import Job
@@ -170,8 +169,11 @@ class JournalRecorder(Recorder):
             len(service.workers),
             int(queued),
         )
-        if request.session.principal:
-            self.chunk.allowed[seq] = self._broker.access.recorded(request.session, CALL, service.name)
+        session = request.session
+        if session.principal:
+            self.chunk.allowed[seq] = self._broker.access.recorded_call(request, service.name)
+            if not session.origin_is_principal:
+                self.chunk.origins[seq] = session.origin_of(request)
         if self._bodies and service.name in self._bodies:
             self.chunk.bodies[seq] = body = bytes(request.body[: self.run.max_body + 1])
             self.chunk.body_bytes += len(body)
@@ -195,7 +197,7 @@ class JournalRecorder(Recorder):
             service.queue_length,
         )
         if worker.session.principal:
-            self.chunk.allowed[seq] = self._broker.access.recorded(worker.session, OFFER, service.name)
+            self.chunk.allowed[seq] = self._broker.access.recorded_offer(worker.session, service.name)
 
     def ended(self, request: Request) -> None:
         worker = request.worker
@@ -204,6 +206,7 @@ class JournalRecorder(Recorder):
             or request.history is not NO_HISTORY
             or request.outcome != OK
             or request.max_attempts
+            or (not request.session.origin_is_principal and request.origin)
             or (self._peeks and self._has_more(request))
         ):
             self._ended(request)
@@ -234,9 +237,10 @@ class JournalRecorder(Recorder):
         asked = self._first_service.pop(request.number, b"")
         number, connection = self._lost.pop(request.number, (0, 0))
         body, self._body = self._body, b""
-        job, principal = self._jobs.pop(request.number, ""), ""
+        job = self._jobs.pop(request.number, "")
+        principal = "" if request.session.origin_is_principal else request.origin
         if request.session.is_internal and isinstance(request.ref, Job):
-            job, principal = request.ref.id, request.ref.principal
+            job = request.ref.id
         level = self.levels.of(asked or request.service.name)
         if level == OFF:
             return
@@ -384,8 +388,16 @@ class JournalRecorder(Recorder):
     def forwarded(self, request: Request, worker: Worker, service: bytes, queue_length: int, workers: int) -> None:
         self.inner.forwarded(request, worker, service, queue_length, workers)
         self._first_service.setdefault(request.number, request.service.name)
+        allowed = self._broker.access.recorded_call(request, service)
         self._about(
-            schema.FORWARDED, request, worker, service=service, released=1, queue=queue_length + 1, workers=workers
+            schema.FORWARDED,
+            request,
+            worker,
+            service=service,
+            released=1,
+            queue=queue_length + 1,
+            workers=workers,
+            allowed=allowed,
         )
 
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
@@ -402,9 +414,9 @@ class JournalRecorder(Recorder):
         self.inner.refused(session, what)
         self._step(schema.REFUSED, connection=session.number, client=session.number, outcome="refused", reason=what)
 
-    def denied(self, session: Session, right: str, name: str, what: str) -> None:
-        self.inner.denied(session, right, name, what)
-        self._step(schema.REFUSED, **event_fields.of_denial(session, name, what))
+    def denied(self, session: Session, principal: str, right: str, name: str, what: str) -> None:
+        self.inner.denied(session, principal, right, name, what)
+        self._step(schema.REFUSED, **event_fields.of_denial(session, principal, name, what))
 
     def access(self, principal: str, right: str, name: str, allowed: bool) -> None:
         self.inner.access(principal, right, name, allowed)
@@ -460,6 +472,7 @@ class JournalRecorder(Recorder):
         workers: int = 0,
         reason: str = "",
         body: bytes = b"",
+        allowed: int = 0,
     ) -> None:
         self._step(
             event,
@@ -476,6 +489,7 @@ class JournalRecorder(Recorder):
             workers=workers,
             reason=reason,
             body=body,
+            allowed=allowed,
         )
 
     def _step(self, event: str, **fields: "int | str | bytes") -> None:

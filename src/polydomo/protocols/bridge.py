@@ -3,7 +3,9 @@
     HELLO    identity window bytes prefix*                 the sender's identity, its limits of requests and bytes, topics to forward
     OFFER    service path                                  the service is offered; path: the brokers on the route, the sender first
     RETRACT  service                                       the service is no longer offered
-    REQUEST  id service deadline trace parent path body*   deadline: milliseconds left, 0: none; path: the brokers it has passed
+    REQUEST  id service deadline trace parent path [origin] body*
+                                                           deadline: milliseconds left, 0: none; path: the brokers it has passed;
+                                                           origin: its principal, if both sides have the extension
     PARTIAL  id body*
     FINAL    id route body*                                route: the brokers it passed after this one, with its name at each
     FAILURE  id code text route
@@ -24,6 +26,8 @@ from polydomo.limits import (
     MAX_SERVICE_NAME,
     MAX_TOPIC,
 )
+from polydomo.protocols import principals
+from polydomo.protocols.bridge_frames import IDENTITY_SIZE, is_identity, is_number, read_path, take, take_all
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.job_facts import JobFacts
 from polydomo.protocols.listener_roles import SIBLING
@@ -47,11 +51,10 @@ from polydomo.protocols.sibling_messages import (
     trace_prefix,
 )
 from polydomo.wire.close_reason import CloseCause
-from polydomo.wire.frames import MORE, Body, bounds, cut, end_of_last, frame, join, more
+from polydomo.wire.frames import Body, cut, end_of_last, frame, join, more
 from polydomo.wire.link import Link
 
 HEADER = b"PDBR01"
-IDENTITY_SIZE = 16
 MAX_WORD = 16
 NUMBERS = (1 << 36) - 1  # bits of a request's number that a token has (``broker/tokens.py``)
 MAX_NAME = 128  # characters of a trace, or of the name of a request at another broker
@@ -60,7 +63,10 @@ MAX_NAME = 128  # characters of a trace, or of the name of a request at another 
 class BridgedRequest:
     """The route of a request before and after this broker. ``Request.ref`` of a request that came over a bridge."""
 
-    def __init__(self, key: bytes, path: Path, trace: str, parent: str, facts: Facts | None = None) -> None:
+    def __init__(
+        self, key: bytes, path: Path, trace: str, parent: str, facts: Facts | None = None, origin: str = ""
+    ) -> None:
+        self.origin = origin  # the principal that caused it, as this broker names it
         self.key = key  # its id on the bridge it came over
         self.path = path  # the brokers it has passed, in order
         self.trace = trace
@@ -92,10 +98,14 @@ class BridgeSession(Session):
     takes_partials = True
     windowed = True
     is_bridge = True
+    origin_is_principal = False
+    charges_origin = False
 
     def __init__(self, broker: BrokerApi, link: Link, caller: bool = False, sibling: bool = False) -> None:
         super().__init__(broker, link)
         self.caller = caller  # we opened the connection, so we send HELLO first
+        if caller and not self.principal:
+            self.principal = principals.BRIDGE_OUT
         if sibling:
             self.become_sibling()
         self.peer_identity = b""  # the other broker's identity, after its HELLO
@@ -145,7 +155,7 @@ class BridgeSession(Session):
                 ):
                     break
                 parent = data[details + 2 : body - 2].decode("ascii", "replace")
-                self._accept(data[token:service], self._came, data[body:end], parent, 0.0, None)
+                self._accept(data[token:service], self._came, data[body:end], parent, 0.0, None, "")
             else:
                 break
             worker.last_heard = self.broker.now
@@ -218,8 +228,10 @@ class BridgeSession(Session):
             raise ProtocolViolation(f"{word[:MAX_WORD]!r} with {len(rest)} frames")
 
     def become_sibling(self) -> None:
-        """The other side is another process of this broker."""
+        """The other side is another process of this broker. It has checked the requests that it sends."""
         self.is_sibling = True
+        self.may_request = True
+        self.principal = principals.PROCESS
         self.has_fast_path = True
         self.counted_as = "process"
 
@@ -234,7 +246,7 @@ class BridgeSession(Session):
         elif not self.caller and (accept == "none" or (accept == "local" and not self.link.local)):
             self.link.close(CloseCause.REFUSED, f"this listener does not accept bridges (bridge.accept is {accept})")
             return
-        if len(rest) < 3 or not is_identity(rest[0]) or not _is_number(rest[1], 9) or not _is_number(rest[2], 18):
+        if len(rest) < 3 or not is_identity(rest[0]) or not is_number(rest[1], 9) or not is_number(rest[2], 18):
             raise ProtocolViolation("a HELLO without identity, window and bytes")
         wanted = rest[3:]
         if len(wanted) > MAX_BRIDGE_PREFIXES or any(len(prefix) > MAX_TOPIC for prefix in wanted):
@@ -255,17 +267,36 @@ class BridgeSession(Session):
         for prefix in wanted:
             self.broker.subscribe(self, prefix)
 
+    def carries_origins(self) -> bool:
+        """Whether a REQUEST names the principal that caused it: between processes, and between brokers that both know the extension."""
+        return self.is_sibling or self.link.extensions.origin
+
+    def _named(self, claimed: bytes) -> str:
+        """The origin of a request. A process of this broker is believed; another broker's name for it is qualified by the bridge's own
+        principal, whose rights are all that it has."""
+        name = claimed[:MAX_NAME].decode("ascii", "backslashreplace")
+        return name if self.is_sibling else principals.named_by(self.principal, name) if self.principal else ""
+
+    def origin_of(self, request: Request) -> str:
+        journey = request.ref
+        return journey.origin if isinstance(journey, BridgedRequest) else self.principal
+
     def _on_request(self, data: bytes, at: int, end: int) -> None:
-        (key, service, left, trace, parent, way), body = take(data, at, end, 6)
+        claimed = b""
+        if self.carries_origins():
+            (key, service, left, trace, parent, way, claimed), body = take(data, at, end, 7)
+        else:
+            (key, service, left, trace, parent, way), body = take(data, at, end, 6)
         path = read_path(way)
         broker = self.broker
-        if not key or len(key) > 255 or not _is_number(left, 12) or len(trace) > MAX_NAME or len(parent) > MAX_NAME:
+        if not key or len(key) > 255 or not is_number(left, 12) or len(trace) > MAX_NAME or len(parent) > MAX_NAME:
             raise ProtocolViolation("a REQUEST without id, deadline, trace and parent")
         if not path or path[-1] != self.peer_identity or broker.identity() in path:
             raise ProtocolViolation("a REQUEST whose path does not end at the sending broker")
         if key in self.open:
             raise ProtocolViolation("a REQUEST with an id that is still open")
         journey = BridgedRequest(key, path, trace.decode("ascii", "replace"), parent.decode("ascii", "replace"))
+        journey.origin = self._named(claimed)
         journey.route = []
         deadline = broker.now + int(left) / 1000 if int(left) else 0.0
         request = broker.request(self, service, cut(data, body, end), journey, deadline)
@@ -278,20 +309,22 @@ class BridgeSession(Session):
         self._came = call.service
         self._came_frame = frame(call.service, True)
         deadline = self.broker.now + call.milliseconds / 1000 if call.milliseconds else 0.0
-        self._accept(call.token, call.service, cut(data, call.body, end), call.parent, deadline, call.facts)
+        self._accept(
+            call.token, call.service, cut(data, call.body, end), call.parent, deadline, call.facts, call.origin
+        )
 
     def _accept(
-        self, token: bytes, service: bytes, body: Body, parent: str, deadline: float, facts: Facts | None
+        self, token: bytes, service: bytes, body: Body, parent: str, deadline: float, facts: Facts | None, origin: str
     ) -> None:
         """A request of a client of the other process."""
-        journey = BridgedRequest(token, self._path, trace_from(self._trace, token), parent, facts)
+        journey = BridgedRequest(token, self._path, trace_from(self._trace, token), parent, facts, origin)
         request = self.broker.request(self, service, body, journey, deadline)
         if request is not None and request.state != DONE:
             self.open[token] = request
 
     def _on_publish(self, data: bytes, at: int, end: int) -> None:
         (origin, number, topic), body = take(data, at, end, 3)
-        if not is_identity(origin) or not _is_number(number, 18) or len(topic) > MAX_TOPIC:
+        if not is_identity(origin) or not is_number(number, 18) or len(topic) > MAX_TOPIC:
             raise ProtocolViolation("a PUBLISH without origin, number and topic")
         self.broker.relay_publication(self, topic, cut(data, body, end), origin, int(number))
 
@@ -363,6 +396,8 @@ class BridgeSession(Session):
             broker.request_name(request).encode(),
             b",".join(path),
         ]
+        if self.carries_origins():
+            envelope.append(request.origin.encode("ascii", "backslashreplace")[:MAX_NAME])
         self._say(b"REQUEST", envelope, request.body)
 
     def _call(self, request: Request, milliseconds: int) -> None:
@@ -373,7 +408,7 @@ class BridgeSession(Session):
         job = request.session.job_of(request)
         headers = request.session.headers_of(request)
         facts = Facts(request.session.protocol, headers, job).encode() if headers or job is not None else b""
-        known = details(self.broker.request_name(request), milliseconds, facts)
+        known = details(self.broker.request_name(request), milliseconds, facts, request.origin)
         body = request.body
         self.link.send_pieces((CALL, request.token, self._asked_frame, known, body), len(body))
 
@@ -445,46 +480,6 @@ class BridgeSession(Session):
             self.link.send(more([HEADER, word, *rest]), body)
         else:
             self.link.send(join([HEADER, word, *rest]))
-
-
-def is_identity(word: bytes) -> bool:
-    return len(word) == IDENTITY_SIZE and word.isalnum()
-
-
-def _is_number(word: bytes, digits: int) -> bool:
-    return word.isdigit() and len(word) <= digits
-
-
-def read_path(word: bytes) -> Path:
-    """Parses comma-separated identities. Raises ProtocolViolation."""
-    path = tuple(word.split(b",")) if word else ()
-    if len(path) > MAX_HOPS or not all(is_identity(broker) for broker in path) or len(set(path)) != len(path):
-        raise ProtocolViolation("an invalid path")
-    return path
-
-
-def take(data: bytes, at: int, end: int, count: int) -> "tuple[list[bytes], int]":
-    """The next ``count`` frames, and the position after them. Raises ProtocolViolation if they are missing."""
-    found: list[bytes] = []
-    for _ in range(count):
-        if at >= end:
-            raise ProtocolViolation("a truncated message")
-        start, after, flags = bounds(data, at)
-        found.append(data[start:after])
-        at = after
-        if not flags & MORE:
-            at = end
-    if len(found) < count:
-        raise ProtocolViolation("a truncated message")
-    return found, at
-
-
-def take_all(data: bytes, at: int, end: int) -> "list[bytes]":
-    found: list[bytes] = []
-    while at < end:
-        start, at, _ = bounds(data, at)
-        found.append(data[start:at])
-    return found
 
 
 BEGINNING = frame(HEADER, True)

@@ -27,6 +27,14 @@ class BrokerApi:
         """Whether the peer has a right; sets ``refusal`` if it has not. Rights are those of the access file."""
         raise NotImplementedError
 
+    def may_as(self, principal: str, session: "Session", right: str, name: str) -> bool:
+        """The same for the origin of a message that another process of this broker passed on over ``session``."""
+        raise NotImplementedError
+
+    def is_reserved(self, name: bytes) -> bool:
+        """Whether the broker itself answers requests to this name."""
+        return False
+
     # --- requests of a client
 
     def request(
@@ -56,9 +64,12 @@ class BrokerApi:
         """
         raise NotImplementedError
 
-    def schedule(self, session: "Session", service: bytes, message: bytes, when: str, headers: str, add: bool) -> bool:
-        """eMQP's SCHEDULE and UNSCHEDULE, if no scheduler is connected: adds or removes a schedule that submits this body. ``when`` is a
-        cron expression or an interval; ``headers`` are passed to the worker. Returns False if the broker has no job store."""
+    def schedule(
+        self, session: "Session", principal: str, service: bytes, message: bytes, when: str, headers: str, add: bool
+    ) -> bool:
+        """eMQP's SCHEDULE and UNSCHEDULE, if no scheduler is connected: adds or removes a schedule that submits this body for
+        ``principal``, whose right to call the service was checked. ``when`` is a cron expression or an interval; ``headers`` are passed
+        to the worker. Returns False if the broker has no job store."""
         return False
 
     def request_batch(self, session: "Session", service: bytes, bodies: "list[bytes]", ref: object) -> int:
@@ -222,8 +233,8 @@ class BrokerApi:
         it."""
         raise NotImplementedError
 
-    def pass_schedule(self, raw: bytes) -> bool:
-        """Passes an eMQP schedule to process 0 of this broker; False if there is no such process, or it is this one."""
+    def pass_schedule(self, principal: str, raw: bytes) -> bool:
+        """Passes an eMQP schedule of the principal to process 0 of this broker; False if there is no such process, or it is this one."""
         raise NotImplementedError
 
     def bridge_final(self, worker: Worker, token: bytes, body: Body) -> None:

@@ -37,6 +37,7 @@ from polydomo.protocols.emqp_commands import (
     REQUEST_SIZE,
     REVOKE,
     SCHEDULER,
+    SCHEDULER_RIGHT,
     WORKER,
 )
 from polydomo.protocols.emqp_headers import DEFAULT_QUEUE, Route
@@ -70,9 +71,7 @@ class EmqpSession(Session):
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
         self.worker: Worker | None = None  # after INFORM
-        self.scheduler: Worker | None = (
-            None  # set after INFORM of a scheduler; for the broker it is a worker without services
-        )
+        self.scheduler: Worker | None = None  # after INFORM of a scheduler: a worker without services
         self.ended = False  # DISCONNECT or KBYE was sent or received: nothing more is sent, and messages are ignored
         self.said = 0  # message ids we made up
         self._asked = b""  # cache of the queue and headers of the last REQUEST, because most REQUESTs repeat them
@@ -327,8 +326,10 @@ class EmqpSession(Session):
         elif kind != SCHEDULER:
             raise ProtocolViolation("INFORM of a type that is neither worker nor scheduler")
         self.dialect = EVENTMQ if len(message) == 6 else DOCUMENT
-        broker = self.broker
-        beat = broker.tuning.emqp_beat
+        broker, beat = self.broker, self.broker.tuning.emqp_beat
+        if kind == SCHEDULER and not broker.may(self, "offer", SCHEDULER_RIGHT):
+            self._part()
+            return
         worker = broker.register_worker(self, queues, kind, 0, 0, beat, beat * broker.tuning.emqp_beats_missed, weights)
         if worker is None:
             broker.report_refusal(self, "INFORM")
@@ -424,7 +425,10 @@ class EmqpSession(Session):
     def _schedule(self, message: "list[bytes]", raw: bytes) -> None:
         emqp_schedules.check(message)
         self._seen()
-        if not emqp_schedules.apply(self.broker, self, message, raw) and not self.broker.pass_schedule(raw):
+        broker, principal = self.broker, self.principal
+        if not emqp_schedules.allowed(broker, self, principal, message):
+            return  # recorded; eMQP has no answer to a schedule
+        if not emqp_schedules.apply(broker, self, principal, message, raw) and not broker.pass_schedule(principal, raw):
             raise ProtocolViolation(f"{message[2].decode()} while no scheduler is connected and there is no job store")
 
     def _publish(self, data: bytes, at: int, end: int) -> None:

@@ -24,8 +24,16 @@ def check(message: "list[bytes]") -> None:
         raise ProtocolViolation("a schedule with neither interval nor cron")
 
 
-def apply(broker: BrokerApi, session: Session, message: "list[bytes]", raw: bytes) -> bool:
-    """Forwards a checked message to a connected scheduler unchanged, or applies it to the job store; False if there is neither."""
+def allowed(broker: BrokerApi, session: Session, principal: str, message: "list[bytes]") -> bool:
+    """Whether the principal may schedule requests to this queue: it needs the right to call it. Each run needs the right again."""
+    queue = message[4] or DEFAULT_QUEUE
+    if broker.is_reserved(queue):
+        raise ProtocolViolation("a schedule for a built-in service")
+    return broker.may_as(principal, session, "call", queue.decode("utf-8", "backslashreplace"))
+
+
+def apply(broker: BrokerApi, session: Session, principal: str, message: "list[bytes]", raw: bytes) -> bool:
+    """Forwards an allowed message to a connected scheduler unchanged, or applies it to the job store; False if there is neither."""
     add = message[2] == b"SCHEDULE"
     for scheduler in list(broker.schedulers):
         scheduler.link.send(raw)
@@ -35,7 +43,7 @@ def apply(broker: BrokerApi, session: Session, message: "list[bytes]", raw: byte
         return True
     when = message[8].decode() if message[8] else f"every {int(message[6])}s"
     headers = emqp_headers.read(message[5]).text
-    return broker.schedule(session, message[4] or DEFAULT_QUEUE, message[7], when, headers, add)
+    return broker.schedule(session, principal, message[4] or DEFAULT_QUEUE, message[7], when, headers, add)
 
 
 def _check_text(content: bytes) -> None:

@@ -161,7 +161,8 @@ class CallEndpoint(Endpoint):
         deadline = session.broker.now + plan.time_limit if plan.has_time_limit else 0.0
         if plan.trace:
             exchange.trace = plan.trace
-        if plan.key and self.keep is not None and isinstance(exchange, CallExchange):
+        own = session.broker.is_reserved(service)  # a built-in service has its own right, and its replies are not kept
+        if plan.key and self.keep is not None and isinstance(exchange, CallExchange) and not own:
             kept = self.keep.begin(session, service, frames, plan.key, exchange)
             if kept is not None:
                 self.keep.started(kept, session.ask(service, frames, kept, deadline, plan.waits, plan.key))

@@ -10,7 +10,7 @@ from polydomo.protocols.http_call import NO_STORE, duration, fail
 from polydomo.protocols.http_content import FRAMES_JSON, JSON, MULTIPART, OCTETS, TEXT, choose, response_body
 from polydomo.protocols.http_session import Endpoint, Exchange, HttpSession, problem_headers
 from polydomo.protocols.job_messages import Row, body_of, read_message, write_message
-from polydomo.protocols.request import Request
+from polydomo.protocols.request import KEY_REUSED, Request
 from polydomo.wire.frames import Body, frame
 from polydomo.wire.http import HttpError, RequestHead
 
@@ -18,7 +18,7 @@ OFFERED: Final = (OCTETS, TEXT, MULTIPART, JSON, FRAMES_JSON)
 DONE: Final = "done"
 PENDING: Final = "pending"
 
-STATUS: Final = {"not-found": 404, "denied": 403, "no-store": 404, "invalid": 400, "bad-request": 400}
+STATUS: Final = {"not-found": 404, "denied": 403, "no-store": 404, "invalid": 400, "bad-request": 400, KEY_REUSED: 422}
 
 
 class JobExchange(Exchange):

@@ -277,6 +277,8 @@ class MemoCallEndpoint(NodeEndpoint):
             raise HttpError(
                 400, f"a function's name has at most {MAX_SERVICE_NAME} bytes", close=False, type_=BAD_STRING
             )
+        if session.broker.is_reserved(func.encode()):
+            raise HttpError(403, f"{func!r} is a built-in service and has no stored calls; use /v1/call", close=False)
         # putting or deleting results is a worker's right
         self.demand(session, "offer" if method in ("PUT", "DELETE") else "call", func)
         if len(path) == 1:
@@ -323,7 +325,7 @@ class MemoCallEndpoint(NodeEndpoint):
         if found is not None:
             self.send_node(session, head, found, MUTABLE)
             return
-        evaluation = self.memo.evaluate(func, args, self._timeout(head, body))
+        evaluation = self.memo.evaluate(session.principal, func, args, self._timeout(head, body))
         if isinstance(evaluation, tuple):
             send_failure(session, *evaluation)
             return

@@ -8,6 +8,7 @@ a byte string Node, or a list of them if it has several frames.
 from typing import Final
 
 from polydomo.limits import MAX_EVALUATIONS, MAX_FAILED_EVALUATIONS
+from polydomo.protocols import principals
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.detached_link import DetachedLink
 from polydomo.protocols.http_session import Poll
@@ -38,8 +39,11 @@ class Waiter(Poll):
 class Evaluation:
     """A call that is being evaluated; ``Request.ref`` of its request."""
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: Key, principal: str) -> None:
         self.key = key
+        self.principal = (
+            principal  # of the client that asked first: its request needs the right, and is charged to its quota
+        )
         self.waiters: dict[Waiter, None] = {}
 
 
@@ -48,6 +52,9 @@ class MemoService(Session):
 
     protocol = "memodb"
     refuses_at_limit = True
+    principal = principals.MEMO
+    origin_is_principal = False
+    charges_origin = True
 
     def __init__(self, broker: BrokerApi, store: MemoValues) -> None:
         super().__init__(broker, DetachedLink(Hub(), Handler(), "the broker's memo store"))
@@ -55,6 +62,9 @@ class MemoService(Session):
         self.running: dict[Key, Evaluation] = {}
         self.failures: dict[Key, tuple[str, str]] = {}  # failures of evaluations, until a client has received them
         self._opened = False
+
+    def origin_of(self, request: Request) -> str:
+        return request.ref.principal if isinstance(request.ref, Evaluation) else ""
 
     # --- Nodes
 
@@ -79,7 +89,7 @@ class MemoService(Session):
 
     # --- calls
 
-    def evaluate(self, func: str, args: "list[Cid]", timeout: float) -> "Evaluation | tuple[str, str]":
+    def evaluate(self, principal: str, func: str, args: "list[Cid]", timeout: float) -> "Evaluation | tuple[str, str]":
         """Starts the evaluation of a call without a result, or returns the running one. If it fails, returns the code and text."""
         key = (func, tuple(args))
         evaluation = self.running.get(key)
@@ -99,7 +109,7 @@ class MemoService(Session):
         if not self._opened:
             self._opened = True
             self.broker.session_opened(self)
-        evaluation = self.running[key] = Evaluation(key)
+        evaluation = self.running[key] = Evaluation(key, principal)
         self.broker.request(self, func.encode(), join(frames), evaluation, max_run=timeout)
         return evaluation
 

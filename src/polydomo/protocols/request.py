@@ -91,6 +91,11 @@ class Request:
     reply_size: int
     outcome: str
 
+    @property
+    def origin(self) -> str:
+        """The principal that caused it; empty without access control."""
+        return self.session.origin_of(self)
+
     def own_history(self) -> "History":
         """The history of this request alone, which may be written to."""
         if self.history is NO_HISTORY:

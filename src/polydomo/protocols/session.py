@@ -39,7 +39,10 @@ class Session(Handler):
     is_bridge = False  # the peer is another broker: the methods of the last group are implemented
     is_sibling = False  # ... another process of this broker (``broker/siblings.py``)
 
-    principal = ""  # the peer's principal; empty without access control, and then nothing is checked
+    # The peer's principal (``principals``): empty without access control; with it, an empty one may do nothing.
+    principal = ""
+    origin_is_principal = True  # its requests are the peer's own; otherwise ``origin_of`` tells for whom each was sent
+    charges_origin = False  # ... and each is charged to the quota of its origin
 
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         self.broker = broker
@@ -78,6 +81,10 @@ class Session(Handler):
             + COST_REQUEST * len(self.requests)
             + COST_REGISTRATION * self.registrations
         )
+
+    def origin_of(self, request: Request) -> str:
+        """The principal that caused a request of this session."""
+        return self.principal
 
     def has_queued_requests(self) -> bool:
         last = next(reversed(self.requests), None)

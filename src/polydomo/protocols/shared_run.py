@@ -16,13 +16,25 @@ class SharedRun:
     ``broker.shared_runs`` writes it; sessions of workers read ``first_ref``.
     """
 
-    __slots__ = ("body", "first_ref", "key", "lingers_until", "parts", "parts_size", "request", "service", "waiting")
+    __slots__ = (
+        "body",
+        "first_ref",
+        "key",
+        "lingers_until",
+        "origin",
+        "parts",
+        "parts_size",
+        "request",
+        "service",
+        "waiting",
+    )
 
     def __init__(self, key: bytes, first: Request) -> None:
         self.key = key
         self.service: Service = first.service
         self.body: Body = first.body
         self.first_ref: object = first.ref  # of the request that started it: its headers and trace go to the worker
+        self.origin = first.origin  # the principal for which it runs
         self.request: Request | None = None  # the internal request, once it was accepted
         self.waiting: dict[bytes, Request] = {}  # token -> request
         self.parts: list[Body] | None = []  # partial replies so far, for requests that join later; None: too many

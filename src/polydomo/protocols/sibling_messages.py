@@ -1,7 +1,8 @@
 """The two frequent messages between the processes of one broker, in a form that is read by position.
 
     CALL   token service details body*     a request. details: its id at the sending process (26 characters), the milliseconds until its
-                                           deadline (0: none), a newline, and its facts (``Facts``), mostly none
+                                           deadline (0: none), with access control a space and its origin (``principals``), a newline, and
+                                           its facts (``Facts``), mostly none
     REPLY  token body*                     its final reply
 
 The sender is the only process that the request has passed, and its trace follows from its number, which is in the token; so neither
@@ -62,18 +63,19 @@ def read_facts(data: bytes) -> Facts | None:
     return Facts("job", b"", JobFacts(str(id), str(key), str(text), str(trace)))
 
 
-def details(name: str, milliseconds: int, facts: bytes) -> bytes:
+def details(name: str, milliseconds: int, facts: bytes, origin: str = "") -> bytes:
     """The frame of the details."""
-    if not milliseconds and not facts and len(name) == ID_SIZE:
+    if not milliseconds and not facts and not origin and len(name) == ID_SIZE:
         return PLAIN + name.encode() + PLAIN_TAIL
-    content = b"%b%d\n%b" % (name.encode(), milliseconds, facts)
+    named = b" " + origin.encode("ascii", "backslashreplace") if origin else b""
+    content = b"%b%d%b\n%b" % (name.encode(), milliseconds, named, facts)
     return head(len(content), True) + content
 
 
 class Call:
     """A CALL that was read the long way."""
 
-    __slots__ = ("body", "facts", "milliseconds", "parent", "service", "token")
+    __slots__ = ("body", "facts", "milliseconds", "origin", "parent", "service", "token")
 
     def __init__(self, data: bytes, start: int, end: int) -> None:
         """The message is at ``data[start:end]``. Raises ProtocolViolation."""
@@ -82,10 +84,12 @@ class Call:
         self.service, at = _frame(data, at, end)
         content, self.body = _frame(data, at, end)
         self.parent = content[:ID_SIZE].decode("ascii", "replace")
-        digits, newline, facts = content[ID_SIZE:].partition(b"\n")
+        known, newline, facts = content[ID_SIZE:].partition(b"\n")
+        digits, _, origin = known.partition(b" ")
         if not newline or not digits.isdigit() or len(digits) > 12 or len(self.service) > MAX_SERVICE_NAME:
             raise ProtocolViolation("a CALL without details")
         self.milliseconds = int(digits)
+        self.origin = origin.decode("ascii", "replace")
         self.facts = read_facts(facts)
 
 

@@ -46,6 +46,14 @@ class Credentials:
     certificates: list[tuple[tuple[tuple[str, str], ...], str]] = field(default_factory=list)
     uids: dict[int, str] = field(default_factory=dict)
 
+    def of(self, principal: str) -> frozenset[object]:
+        """All credentials of a principal."""
+        tables: tuple[Mapping[Any, str], ...] = (self.curve, self.tokens, self.uids)
+        found: set[object] = {
+            (i, proof) for i, table in enumerate(tables) for proof, name in table.items() if name == principal
+        }
+        return frozenset(found | {parts for parts, name in self.certificates if name == principal})
+
     def by_curve(self, key: bytes) -> str:
         """Raises AccessDenied."""
         name = self.curve.get(key)

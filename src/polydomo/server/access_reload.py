@@ -3,6 +3,7 @@
 import logging
 from typing import TYPE_CHECKING
 
+from polydomo.broker import revocation
 from polydomo.errors import SettingError
 from polydomo.protocols.session import Session
 from polydomo.server import logs
@@ -20,6 +21,7 @@ def reload(server: "BrokerServer") -> None:
     access = server.access
     if access is None:
         return
+    before = access.file
     try:
         access.reload()
     except SettingError as error:
@@ -28,7 +30,12 @@ def reload(server: "BrokerServer") -> None:
     server.wake()
     for warning in access.file.warnings:
         say(LOG, logging.WARNING, "access file", why=warning)
-    server.broker.access.replace(access.file.rules)
+    broker = server.broker
+    broker.access.replace(access.file.rules)
+    for principal in before.rules.principals:
+        if access.file.credentials.of(principal) != before.credentials.of(principal):
+            broker.logins.forget(principal)
+    revocation.end_revoked(broker)
     cut = 0
     for connection in list(server.connections):
         identity, link = connection.identity, connection.link
@@ -39,7 +46,7 @@ def reload(server: "BrokerServer") -> None:
         if connection.principal and access.lookup(proof, identity.origin) != connection.principal:
             why = "the peer's credentials were revoked"
         elif isinstance(link.handler, Session):
-            why = server.broker.access.lost_right(link.handler)
+            why = broker.access.lost_right(link.handler)
         if why:
             link.close(CloseCause.DENIED, why)
             cut += 1

@@ -83,7 +83,7 @@ class EventLog(Recorder):
     def refused(self, session: Session, what: str) -> None:
         say(LOG, logging.WARNING, "refused", peer=session.link.peer, protocol=session.protocol, why=what)
 
-    def denied(self, session: Session, right: str, name: str, what: str) -> None:
+    def denied(self, session: Session, principal: str, right: str, name: str, what: str) -> None:
         """Logs a denial once in ``LOG_DENIED`` seconds, with the number of those before: peers that are denied try again and again."""
         now = time.monotonic()
         logged, repeated = self._denials.pop(what, (-LOG_DENIED, 0))

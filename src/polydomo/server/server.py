@@ -81,6 +81,7 @@ class BrokerServer:
             deadline_jobs=True,
             window=True,
             fail=True,
+            origin=True,
             max_message=min(bounds.max_frame, bounds.max_message),
         )
         self.bounds = Bounds(

@@ -7,7 +7,7 @@ every operation is idempotent.
 
 from polydomo.broker.jobs.ops import Loaded, Op
 
-SCHEMA = 2  # the version of the tables; 1 had no checksums
+SCHEMA = 3  # the version of the tables; 1 had no checksums, 2 had keys without their principals and services
 
 
 class Lease:

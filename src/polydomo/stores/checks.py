@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Any
 from zlib import crc32
 
-from polydomo.broker.jobs.job import DONE, OPEN, Job, story_of, story_text
+from polydomo.broker.jobs.job import DONE, OPEN, Job, key_within, story_of, story_text
 from polydomo.broker.jobs.ops import Loaded, Progress, ScheduleRow
 
 CHECKS = Struct("<III")
@@ -50,7 +50,7 @@ def job_values(job: Job) -> tuple[object, ...]:
     content = job.result
     result = crc32(content) if content else 0
     story = story_text(job.story) if job.story else ""
-    key, schedule = job.key, job.schedule
+    key, schedule = job.scoped_key(), job.schedule
     numbers = pack(
         job.priority, job.created, job.due, job.expires, job.attempts, job.ended, job.keep, job.fired, body, result
     )
@@ -76,7 +76,7 @@ def progress_checks(op: Progress) -> bytes:
     job = op.job
     settings = _settings(job)
     numbers = pack(job.priority, job.created, op.due, job.expires, op.attempts, 0.0, 0.0, job.fired, job.body_sum, 0)
-    text = (job.id, job.key, job.origin, settings, OPEN, "", "", op.story, job.schedule)
+    text = (job.id, job.scoped_key(), job.origin, settings, OPEN, "", "", op.story, job.schedule)
     return CHECKS.pack(_sum(numbers, job.service, job.digest, text), job.body_sum, 0)
 
 
@@ -129,7 +129,7 @@ def _time(value: Any) -> float:
 
 def _job(row: Row) -> Job:
     job = Job(row[0], bytes(row[1]), bytes(row[2]), row[7])
-    job.key = row[3] or ""
+    job.key = key_within(row[3] or "")
     job.origin = row[4]
     job.digest = bytes(row[5])
     job.priority, job.due, job.expires = row[6], row[8], row[9]

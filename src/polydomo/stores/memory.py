@@ -170,14 +170,14 @@ class MemoryBackend(Backend):
 
     def _insert(self, job: Job) -> Job | None:
         tables = self.tables
-        known = tables.jobs.get(job.id) or (tables.jobs.get(tables.keys.get(job.key, "")) if job.key else None)
+        known = tables.jobs.get(job.id) or (tables.jobs.get(tables.keys.get(job.scoped_key(), "")) if job.key else None)
         if known is not None:
             return self._read(known)
         stored = tables.jobs[job.id] = _job_copy(job)
         stored.damage = ""
         tables.checks[job.id] = _checks(job)
         if job.key:
-            tables.keys[job.key] = job.id
+            tables.keys[job.scoped_key()] = job.id
         return None
 
     def _finish(self, op: Finish) -> None:
@@ -198,7 +198,7 @@ class MemoryBackend(Backend):
         self.tables.collected.discard(id)
         self.tables.checks.pop(id, None)
         if job.key:
-            self.tables.keys.pop(job.key, None)
+            self.tables.keys.pop(job.scoped_key(), None)
 
     def _read(self, job: Job, light: bool = False) -> Job:
         """A copy of a stored job, verified."""

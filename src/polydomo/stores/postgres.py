@@ -25,7 +25,8 @@ from polydomo.broker.jobs.ops import (
 from polydomo.stores.backend import SCHEMA, Backend, Lease
 from polydomo.stores.checks import job_of, job_values, load_paused, schedule_of
 from polydomo.stores.groups import Group, finish_values, progress_values
-from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps, upgrade
+from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps
+from polydomo.stores.upgrades import upgrade
 from polydomo.stores.urls import without_password
 
 LEAST_VERSION = 150_000
@@ -318,7 +319,8 @@ class PostgresBackend(Backend):
                 new.discard(op.job.id)  # a second one with the same id in this group is a repeat
                 continue
             row = connection.execute(
-                f"SELECT {COLUMNS} FROM polydomo.jobs WHERE id = %s OR key = %s", (op.job.id, op.job.key or None)
+                f"SELECT {COLUMNS} FROM polydomo.jobs WHERE id = %s OR key = %s",
+                (op.job.id, op.job.scoped_key() or None),
             ).fetchone()
             op.existing = job_of(row) if row is not None else None
 

@@ -28,39 +28,8 @@ COLUMNS = (
     "id, service, body, key, origin, digest, priority, created, due, expires, settings, attempts, state, outcome, reason, result, "
     "ended, keep, story, schedule, fired, checks"
 )
-UPGRADE_ROWS = 1000  # read at a time when tables are upgraded
-CHECKS = 21  # the position of ``checks``
+KEY, SETTINGS, CHECKS = 3, 10, 21  # positions of columns
 SCHEDULE_COLUMNS = "name, service, body, timing, zone, missed, priority, settings, created, next, fired, checks"
-
-
-def upgrade(
-    execute: "Callable[[str, tuple[object, ...]], Any]",
-    execute_many: "Callable[[str, list[tuple[object, ...]]], object]",
-    found: int,
-    schema: str,
-    blob: str,
-) -> None:
-    """Brings tables of version ``found`` to the current one: version 2 has checksums."""
-    prefix = f"{schema}." if schema else ""
-    if found < 2:
-        for table in ("jobs", "schedules", "paused"):
-            execute(f"ALTER TABLE {prefix}{table} ADD COLUMN checks {blob}", ())
-        after = ""
-        while True:
-            text = f"SELECT {COLUMNS} FROM {prefix}jobs WHERE id > ? ORDER BY id LIMIT {UPGRADE_ROWS}"
-            rows = execute(text, (after,)).fetchall()
-            if not rows:
-                break
-            after = rows[-1][0]
-            made: list[tuple[object, ...]] = [(first_checks(row[:CHECKS]), row[0]) for row in rows]
-            execute_many(f"UPDATE {prefix}jobs SET checks = ? WHERE id = ?", made)
-        for row in execute(f"SELECT {SCHEDULE_COLUMNS} FROM {prefix}schedules", ()).fetchall():
-            plan = schedule_of(row)
-            checks = schedule_checks(plan, plan.next, row[10])
-            execute(f"UPDATE {prefix}schedules SET checks = ? WHERE name = ?", (checks, row[0]))
-        for (service,) in execute(f"SELECT service FROM {prefix}paused", ()).fetchall():
-            execute(f"UPDATE {prefix}paused SET checks = ? WHERE service = ?", (pause_checks(service), service))
-    execute(f"UPDATE {prefix}lease SET schema = {SCHEMA}", ())
 
 
 class SqlOps:
@@ -104,12 +73,15 @@ class SqlOps:
         if job.state == DEAD:
             job.state, job.outcome, job.reason, job.result, job.ended, job.keep = OPEN, "", "", b"", 0.0, 0.0
             job.attempts, job.due, job.expires = 0, op.due, 0.0
+            if op.principal and not job.principal:
+                job.principal, job.key, job.fingerprint, job.stored_settings = op.principal, "", "", None
             job.tell(reopening(iso_time(op.due)))
             job.restore_waits()
+            values = job_values(job)
             self._run(
                 "UPDATE @jobs SET state = 'open', outcome = '', reason = '', result = ?, ended = 0, keep = 0, attempts = 0, due = ?, "
-                "expires = 0, story = ?, checks = ? WHERE id = ?",
-                (b"", op.due, story_text(job.story), job_values(job)[CHECKS], op.id),
+                "expires = 0, story = ?, key = ?, settings = ?, checks = ? WHERE id = ?",
+                (b"", op.due, story_text(job.story), values[KEY], values[SETTINGS], values[CHECKS], op.id),
             )
         if job.state == OPEN and job.due == op.due:  # also if the same operation is applied again
             op.job = job

@@ -30,7 +30,8 @@ from polydomo.stores.checks import job_of, job_values, load_paused, schedule_of
 from polydomo.stores.groups import Group, finish_values, progress_values
 from polydomo.stores.salvage import Sound, is_damage, open_sound, tolerant
 from polydomo.stores.saved_jobs import TABLES_TO_SAVE, JobsCopy
-from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps, upgrade
+from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps
+from polydomo.stores.upgrades import upgrade
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -330,7 +331,7 @@ class SqliteBackend(Backend):
         """Finds the existing jobs for those that were not inserted because their id or key exists."""
         for op in inserts:
             text = f"SELECT {COLUMNS} FROM jobs WHERE id = ? OR key = ?"
-            row = connection.execute(text, (op.job.id, op.job.key or None)).fetchone()
+            row = connection.execute(text, (op.job.id, op.job.scoped_key() or None)).fetchone()
             op.existing = job_of(row) if row is not None else None
 
     def _finish(self, connection: sqlite3.Connection, finishes: list[Finish]) -> None:

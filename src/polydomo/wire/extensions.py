@@ -23,6 +23,7 @@ WORDS: Final[dict[bytes, str]] = {
     b"deadline-jobs": "deadline_jobs",
     b"window": "window",
     b"fail": "fail",
+    b"origin": "origin",
     b"max-message": "max_message",
 }
 NUMBERED: Final[tuple[bytes, ...]] = (b"credit", b"max-message")  # words with a number
@@ -41,6 +42,7 @@ class Extensions:
         "give_back",
         "key",
         "max_message",
+        "origin",
         "window",
     )
 
@@ -56,6 +58,7 @@ class Extensions:
         deadline_jobs: bool = False,
         window: bool = False,
         fail: bool = False,
+        origin: bool = False,
     ) -> None:
         self.credit = credit  # workers may name a window; a broker names the largest one, a worker 1
         self.cancel = cancel  # requests can be cancelled
@@ -67,6 +70,7 @@ class Extensions:
             window  # eMQP and DCP workers can name a window, too, and release requests that they have not started
         )
         self.fail = fail  # an eMQP or DCP worker can report a permanent failure, with a code and a text
+        self.origin = origin  # a request over a bridge names the principal that caused it
         self.key = key  # MDX requests can carry an idempotency key
         self.max_message = max_message  # bytes of one message that this side accepts; 0: it does not say
 

@@ -69,9 +69,10 @@ def reopened(job: Job) -> JobEvent:
     return about(job, REOPENED)
 
 
-def firing(name: str, due: float, job: Job | None) -> JobEvent:
-    """One run of a schedule, due at ``due``; ``job`` is None if the run was skipped."""
-    event = about(job, FIRED) if job is not None else JobEvent(SKIPPED)
+def firing(name: str, due: float, job: Job | None, problem: str = "", principal: str = "") -> JobEvent:
+    """One run of a schedule, due at ``due``; ``job`` is None if the run was skipped, because it was missed or because of ``problem``."""
+    event = about(job, FIRED) if job is not None else JobEvent(SKIPPED, problem)
+    event.principal = principal
     event.schedule = name
     event.created = due
     event.once = f"{name} {iso_time(due)}"

@@ -13,7 +13,7 @@ def check(jobs: Jobs) -> None:
     released: dict[bytes, int] = {}
     for id, job in jobs.open.items():
         assert job.id == id and (job.state == states.OPEN) == (job.phase != RECORDING), (job.state, job.phase)
-        assert not job.key or jobs.keys[job.key] is job
+        assert not job.key or jobs.keys[job.scoped_key()] is job
         if job.phase == QUEUED:
             queued[job.service] = queued.get(job.service, 0) + 1
         elif job.phase == RUNNING:

@@ -1,5 +1,6 @@
 """A job: a request that is stored until it has an outcome. Its result is stored for some time after that."""
 
+import hashlib
 import json
 from typing import Final
 
@@ -37,16 +38,17 @@ class Job:
     """One job. Times are seconds since the epoch, because they outlive the process."""
 
     __slots__ = (
-        "attempts", "backoff", "body", "body_sum", "created", "damage", "digest", "due", "ended", "expires", "fired", "headers", "id",
-        "keep", "key", "origin", "outcome", "phase", "principal", "priority", "reason", "result", "run", "schedule", "sequence", "service",
-        "started", "state", "stored_settings", "story", "trace", "waited", "worker",
+        "attempts", "backoff", "body", "body_sum", "created", "damage", "digest", "due", "ended", "expires", "fingerprint", "fired",
+        "headers", "id", "keep", "key", "origin", "outcome", "phase", "principal", "priority", "reason", "result", "run", "schedule",
+        "sequence", "service", "started", "state", "stored_settings", "story", "trace", "waited", "worker",
     )  # fmt: skip
 
     def __init__(self, id: str, service: bytes, body: bytes, created: float) -> None:
         self.id = id  # 26 characters, unique everywhere
         self.service = service
         self.body = body  # encoded with framing
-        self.key = ""  # idempotency key; "" is none
+        self.key = ""  # idempotency key; "" is none. It belongs to a principal and a service: see ``scoped_key``
+        self.fingerprint = ""  # of the body of a job with a key: the body itself is removed when the job is done
         self.origin = SUBMITTED
         self.digest = b""  # digest of an ordinary request without a key, to find it when it is repeated
         self.priority = 0  # higher first
@@ -55,7 +57,7 @@ class Job:
         self.expires = 0.0  # 0 is never
         self.run = 0.0  # timeout of one attempt in seconds; 0: none
         self.backoff: Backoff | None = None  # None: the service's
-        self.principal = ""  # of the client that submitted it, by the access file
+        self.principal = ""  # its origin: the principal whose right each attempt needs; empty without access control
         self.headers = ""  # those of the request (eMQP): its worker gets them
         self.trace = ""  # W3C trace context of the request, likewise
         self.attempts = 0  # attempts started so far
@@ -112,7 +114,12 @@ class Job:
             kept["run_us"] = round(self.run * 1e6)
         if self.backoff is not None:
             kept["retries"] = self.backoff.to_json()
-        for name, value in (("principal", self.principal), ("headers", self.headers), ("trace", self.trace)):
+        for name, value in (
+            ("principal", self.principal),
+            ("headers", self.headers),
+            ("trace", self.trace),
+            ("fingerprint", self.fingerprint),
+        ):
             if value:
                 kept[name] = value
         return json.dumps(kept, separators=(",", ":")) if kept else ""
@@ -126,6 +133,40 @@ class Job:
             self.principal = kept.get("principal", "")
             self.headers = kept.get("headers", "")
             self.trace = kept.get("trace", "")
+            self.fingerprint = kept.get("fingerprint", "")
+
+    def scoped_key(self) -> str:
+        """The key with its owner and its service, as it is stored; "" without a key."""
+        return scoped_key(self.principal, self.service, self.key) if self.key else ""
+
+    def set_key(self, key: str) -> None:
+        """Gives a new job its key. The principal is set before."""
+        self.key = key
+        self.fingerprint = hashlib.sha256(self.body).hexdigest()[:32] if key else ""
+
+    def repeats(self, first: "Job") -> bool:
+        """Whether this job is the same submission as a stored one with the same id or key."""
+        if self.principal != first.principal or self.service != first.service:
+            return False
+        if self.fingerprint and first.fingerprint:
+            return self.fingerprint == first.fingerprint
+        return not first.body or self.body == first.body
+
+
+def scoped_key(principal: str, service: bytes, key: str) -> str:
+    """
+    >>> scoped_key("alice", b"echo", "7"), key_within(scoped_key("alice", b"echo", "7"))
+    ('5,4:aliceecho7', '7')
+    """
+    name = service.decode(errors="backslashreplace")
+    return f"{len(principal)},{len(name)}:{principal}{name}{key}"
+
+
+def key_within(scoped: str) -> str:
+    """The key without its owner and its service."""
+    sizes, _, rest = scoped.partition(":")
+    principal, _, service = sizes.partition(",")
+    return rest[int(principal) + int(service) :] if scoped else ""
 
 
 def reopening(when: str) -> Row:

@@ -40,6 +40,7 @@ from polydomo.limits import COST_JOB, JOB_PURGE, JOB_REFUSED_WAIT
 from polydomo.protocols.backoff import Backoff
 from polydomo.protocols.json_form import iso_time, microseconds
 from polydomo.protocols.request import (
+    DENIED,
     FAILED,
     NO_WORKER,
     OK,
@@ -70,7 +71,7 @@ class Jobs:
         self.epoch = 0
         self.leader = ""  # the address of the broker that leads instead of this one, if known
         self.open: dict[str, Job] = {}
-        self.keys: dict[str, Job] = {}  # open jobs by idempotency key
+        self.keys: dict[str, Job] = {}  # open jobs by idempotency key, with its owner and its service
         self.bytes = 0  # size of the bodies of open jobs, and of results until they are stored
         self.waiting_jobs = WaitingJobs()
         self.paused: set[bytes] = set()
@@ -183,7 +184,7 @@ class Jobs:
 
     def submit(self, job: Job, answer: Answer) -> None:
         """Stores a new job, then answers with it. If its key or id already exists, answers with the existing job."""
-        known = self.open.get(job.id) or (self.keys.get(job.key) if job.key else None)
+        known = self.open.get(job.id) or (self.keys.get(job.scoped_key()) if job.key else None)
         if known is not None:
             self.counters.repeated += 1
             answer(known, None)
@@ -241,7 +242,7 @@ class Jobs:
         """Adds a stored job to the open jobs."""
         self.open[job.id] = job
         if job.key:
-            self.keys[job.key] = job
+            self.keys[job.scoped_key()] = job
         self.bytes += len(job.body)
         self.waiting_jobs.accept(job)
         self._wait(job, now)
@@ -340,7 +341,7 @@ class Jobs:
         final = (
             code == FAILED and after < 0 and job.origin == states.REQUEST and job.service not in self.policy.backoffs
         )
-        if final or after == NEVER or code == TOO_LARGE or job.attempts >= backoff.attempts:
+        if final or after == NEVER or code in (TOO_LARGE, DENIED) or job.attempts >= backoff.attempts:
             self.record(job, states.DEAD, code, reason)
             return
         wait = after if after >= 0 else backoff.wait(max(1, job.attempts), self.runner.chance())
@@ -394,7 +395,7 @@ class Jobs:
         del self.open[job.id]
         job.phase = job.state
         if job.key:
-            self.keys.pop(job.key, None)
+            self.keys.pop(job.scoped_key(), None)
         self.bytes -= len(job.body) + len(job.result)
         self.waiting_jobs.forget(job.service)
         answers = self.waiting.pop(job.id, [])

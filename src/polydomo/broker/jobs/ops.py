@@ -113,10 +113,12 @@ class Condemn(Op):
 
 
 class Reopen(Op):
-    """Reopens a dead job, starting at the first attempt. ``job`` is None if there is no such dead job, or its data is damaged."""
+    """Reopens a dead job, starting at the first attempt. ``job`` is None if there is no such dead job, or its data is damaged. A job
+    without a principal gets that of the operator who reopens it."""
 
-    def __init__(self, id: str, due: float) -> None:
+    def __init__(self, id: str, due: float, principal: str = "") -> None:
         super().__init__()
+        self.principal = principal
         self.id = id
         self.due = due
         self.job: Job | None = None

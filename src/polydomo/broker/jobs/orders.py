@@ -26,12 +26,12 @@ def cancel(jobs: Jobs, id: str, why: str, answer: Answer) -> None:
     jobs.pump(job.service)
 
 
-def reopen(jobs: Jobs, id: str, answer: Answer) -> None:
-    """Retries a dead job. Answers with None if there is no such dead job."""
+def reopen(jobs: Jobs, id: str, answer: Answer, principal: str = "") -> None:
+    """Retries a dead job for an operator. Answers with None if there is no such dead job."""
     if not jobs.leads:
         answer(None, jobs.not_leading())
         return
-    op = Reopen(id, jobs.runner.now())
+    op = Reopen(id, jobs.runner.now(), principal)
 
     def reopened(_: Op) -> None:
         job = op.job

@@ -32,6 +32,10 @@ class ScheduleContext(Protocol):
         """Creates the id of a new job."""
         raise NotImplementedError
 
+    def refusal_of(self, job: Job) -> str:
+        """Why the job may not run: its principal does not have the right to call the service now. "" if it may."""
+        raise NotImplementedError
+
 
 class Plan:
     """One schedule with its parsed timing."""
@@ -42,6 +46,14 @@ class Plan:
         self.zone = zone
         self.firing = False  # a run is being stored
         self.retry_at = 0.0
+        self.problem = ""  # why the last run was left out
+
+    @property
+    def principal(self) -> str:
+        """The principal whose right each run needs."""
+        pattern = Job("", self.row.service, b"", 0.0)
+        pattern.configure(self.row.settings)
+        return pattern.principal
 
 
 class Schedules:
@@ -142,8 +154,10 @@ class Schedules:
         """One run for all that are due: missed runs are replaced by one run, or skipped."""
         row = plan.row
         fired, following = missed_runs(plan.timing, row.next, now, row.created, plan.zone)
-        skipped = row.missed == SKIP and now - fired > LATE
-        job = None if skipped else self._job(row, now, fired)
+        run = self._job(row, now, fired)
+        plan.problem = self.clockwork.refusal_of(run)
+        skipped = bool(plan.problem) or (row.missed == SKIP and now - fired > LATE)
+        job = None if skipped else run
         op = Fire(row, fired, following, job)
         plan.firing = True
 
@@ -153,7 +167,7 @@ class Schedules:
                 return
             row.next = following
             if op.done:
-                self.jobs.listener.job_event(firing(row.name, fired, job))
+                self.jobs.listener.job_event(firing(row.name, fired, job, plan.problem, plan.principal))
                 if job is None:
                     self.jobs.counters.skipped += 1
                 else:
@@ -195,7 +209,8 @@ class Schedules:
                     "missed": row.missed,
                     "next": iso_time(row.next) if row.next else None,
                     "body_bytes": len(row.body),
-                    "problem": "",
+                    "principal": plan.principal,
+                    "problem": plan.problem,
                 }
             )
         for name, problem in sorted(self.broken.items()):
