@@ -331,7 +331,7 @@ def test_a_chain_to_a_reserved_name_is_refused(world: World) -> None:
     client, first = world.client(), world.worker(b"one")
     client.ask(service=b"one")
     assert first.forward(b"mmi.service")
-    assert client.failures == ["refused"]
+    assert client.failures == ["denied"]
     client.ask(b"next", service=b"one")
     assert first.bodies() == [b"next"]
 

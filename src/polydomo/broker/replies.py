@@ -7,7 +7,18 @@ from polydomo.broker import deadlines, dispatch, outcomes, queues, service_table
 from polydomo.broker.access import CALL
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.protocols.model import Worker
-from polydomo.protocols.request import DONE, FAILED, NOT_ASKED, OK, QUEUED, REFUSED, TOO_LARGE, HeldPartials, Request
+from polydomo.protocols.request import (
+    DENIED,
+    DONE,
+    FAILED,
+    NOT_ASKED,
+    OK,
+    QUEUED,
+    REFUSED,
+    TOO_LARGE,
+    HeldPartials,
+    Request,
+)
 from polydomo.wire.frames import Body, chain, count
 
 if TYPE_CHECKING:
@@ -117,9 +128,10 @@ def forward(broker: "Broker", worker: Worker, token: bytes, service: bytes, body
         stale(broker, worker, token, "forward", len(body))
         return False
     worker.last_heard = broker.now
+    broker.denied = False
     if request.state != DONE and not _may_forward(broker, request, service):
         del worker.held[token]
-        outcomes.fail(broker, request, REFUSED, broker.refusal)
+        outcomes.fail(broker, request, DENIED if broker.denied else REFUSED, broker.refusal)
     else:
         del worker.held[token]
         worker.done += 1
@@ -145,6 +157,7 @@ def _may_forward(broker: "Broker", request: Request, name: bytes) -> bool:
     session = request.session
     if is_reserved(name):
         broker.refusal = f"{name.decode(errors='replace')!r} is a built-in service; a request cannot be forwarded to it"
+        broker.denied = True  # no other process or broker would allow it
         return False
     if not broker.access.may_request(request, CALL, name):
         return False

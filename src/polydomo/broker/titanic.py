@@ -83,8 +83,10 @@ def _close(durable: "Durable", request: Request, id: str) -> None:
 
     def found(job: Job | None, error: StoreError | None) -> None:
         if error is not None:
-            durable.answer(request, frame(b"500", False))
-        elif job is None or not durable.may_use(request, job):
+            removed(False, error)
+        elif job is None:
+            removed(False, None)
+        elif not durable.may_use(request, job):
             durable.answer(request, frame(b"400", False))
         elif id in durable.jobs.open:
             orders.cancel(durable.jobs, id, "closed by its client", ended)

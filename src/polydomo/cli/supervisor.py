@@ -69,19 +69,6 @@ def adjust(settings: Settings, count: int) -> None:
 
     if settings.memo.services:
         refuse("memo.services", "memoised services need one process, since each would keep replies of its own")
-    if settings.access and settings.store != "off":
-        if "store" in settings.sources:
-            refuse(
-                "store",
-                "with access control, jobs need one process, since the right to a job is checked where it was submitted",
-            )
-        if settings.durable.services:
-            refuse(
-                "durable.services",
-                "durable requests need the job store, which is off with access control and several processes",
-            )
-        say(LOG, logging.WARNING, "no jobs are kept", why="with access control and several processes, jobs are off")
-        settings.store = "off"
     bounds = settings.limits
     bounds.max_memory = (bounds.max_memory or available_memory() // limits.MEMORY_PART) // count
     bounds.max_held_bytes = max(bounds.max_message * 2, bounds.max_held_bytes // count)

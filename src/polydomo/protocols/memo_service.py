@@ -111,7 +111,7 @@ class MemoService(Session):
             self.broker.session_opened(self)
         evaluation = self.running[key] = Evaluation(key, principal)
         self.broker.request(self, func.encode(), join(frames), evaluation, max_run=timeout)
-        return evaluation
+        return self.failures.pop(key, None) or evaluation  # it may have been refused at once
 
     def settle(self, func: str, args: "list[Cid]", result: Cid) -> None:
         """Called when the result of a call is known."""

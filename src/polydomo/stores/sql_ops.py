@@ -21,8 +21,7 @@ from polydomo.broker.jobs.ops import (
 )
 from polydomo.limits import JOB_PURGE_ROWS
 from polydomo.protocols.json_form import iso_time
-from polydomo.stores.backend import SCHEMA
-from polydomo.stores.checks import first_checks, job_of, job_values, pause_checks, schedule_checks, schedule_of
+from polydomo.stores.checks import job_of, job_values, pause_checks, schedule_checks
 
 COLUMNS = (
     "id, service, body, key, origin, digest, priority, created, due, expires, settings, attempts, state, outcome, reason, result, "
@@ -73,8 +72,7 @@ class SqlOps:
         if job.state == DEAD:
             job.state, job.outcome, job.reason, job.result, job.ended, job.keep = OPEN, "", "", b"", 0.0, 0.0
             job.attempts, job.due, job.expires = 0, op.due, 0.0
-            if op.principal and not job.principal:
-                job.principal, job.key, job.fingerprint, job.stored_settings = op.principal, "", "", None
+            job.adopt(op.principal)
             job.tell(reopening(iso_time(op.due)))
             job.restore_waits()
             values = job_values(job)

@@ -144,6 +144,13 @@ class Job:
         self.key = key
         self.fingerprint = hashlib.sha256(self.body).hexdigest()[:32] if key else ""
 
+    def adopt(self, principal: str) -> bool:
+        """A job without a principal gets that of the operator who tries it again. It loses its key, which had no owner."""
+        if self.principal or not principal:
+            return False
+        self.principal, self.key, self.fingerprint, self.stored_settings = principal, "", "", None
+        return True
+
     def repeats(self, first: "Job") -> bool:
         """Whether this job is the same submission as a stored one with the same id or key."""
         if self.principal != first.principal or self.service != first.service:
