@@ -177,10 +177,10 @@ def schedule(socket: "zmq.Socket[bytes]", queue: bytes, message: bytes, command:
 class Worker:
     """A worker in a thread. ``forwards``: where it forwards its requests (DCP), otherwise it answers with the service and the body."""
 
-    def __init__(self, place: Place, service: str, forwards: str = "") -> None:
+    def __init__(self, place: Place, service: str, forwards: str = "", protocol: str = "dcp") -> None:
         self.socket = place.socket("pool")
         self.socket.rcvtimeo = 100
-        self.end: Any = registry.worker_end("dcp")
+        self.end: Any = registry.worker_end(protocol)
         self.end.open([service.encode()])
         self.service = service
         self.forwards = forwards

@@ -21,7 +21,8 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def workers(place: Place) -> Iterator[dict[str, Worker]]:
-    made = {name: Worker(place, name) for name in ("open", "default", "secret", "topsecret")}
+    made = {name: Worker(place, name) for name in ("open", "secret", "topsecret")}
+    made["default"] = Worker(place, "default", protocol="emqp")  # where eMQP's requests without a worker go
     made["chain"] = Worker(place, "chain", forwards="topsecret")
     names = set(made)
     wait_for(lambda: names <= {row["name"] for row in place.ask("services") if row["workers"]}, "workers")

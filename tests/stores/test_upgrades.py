@@ -9,7 +9,7 @@ import pytest
 from polydomo.broker.jobs.job import Job, scoped_key
 from polydomo.broker.jobs.ops import Insert, PutSchedule, ScheduleRow
 from polydomo.protocols.principals import SCHEDULES
-from polydomo.stores.checks import job_damage
+from polydomo.stores.checks import first_checks, job_damage
 from polydomo.stores.sql_ops import CHECKS, COLUMNS
 from polydomo.stores.sqlite import SqliteBackend
 
@@ -29,7 +29,9 @@ def old_store(path: Path, version: int) -> None:
     backend.apply([Insert(mine), Insert(fired), Insert(unchecked), *map(PutSchedule, plans)], epoch)
     backend.close()
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE jobs SET key = 'invoice-7', checks = x'' WHERE id = 'A'")
+        connection.execute("UPDATE jobs SET key = 'invoice-7' WHERE id = 'A'")
+        (row,) = connection.execute(f"SELECT {COLUMNS} FROM jobs WHERE id = 'A'").fetchall()
+        connection.execute("UPDATE jobs SET checks = ? WHERE id = 'A'", (first_checks(row[:CHECKS]),))
         if version == 1:
             for table in ("jobs", "schedules", "paused"):
                 connection.execute(f"ALTER TABLE {table} DROP COLUMN checks")
@@ -63,6 +65,6 @@ def test_keys_and_schedules_get_principals(tmp_path: Path, version: int) -> None
         backend.close()
     with sqlite3.connect(path) as connection:
         for row in connection.execute(f"SELECT {COLUMNS} FROM jobs"):
-            assert (row[CHECKS] and not job_damage(row[:-1], row[CHECKS], False)) or version == 1
+            assert row[CHECKS] and not job_damage(row[:-1], row[CHECKS], False)
         key = connection.execute("SELECT key FROM jobs WHERE id = 'A'").fetchone()[0]
     assert key == scoped_key("alice", b"echo", "invoice-7")

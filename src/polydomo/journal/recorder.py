@@ -388,17 +388,9 @@ class JournalRecorder(Recorder):
     def forwarded(self, request: Request, worker: Worker, service: bytes, queue_length: int, workers: int) -> None:
         self.inner.forwarded(request, worker, service, queue_length, workers)
         self._first_service.setdefault(request.number, request.service.name)
-        allowed = self._broker.access.recorded_call(request, service)
-        self._about(
-            schema.FORWARDED,
-            request,
-            worker,
-            service=service,
-            released=1,
-            queue=queue_length + 1,
-            workers=workers,
-            allowed=allowed,
-        )
+        right = self._broker.access.recorded_call(request, service)
+        queue = queue_length + 1
+        self._about(schema.FORWARDED, request, worker, service, 1, queue=queue, workers=workers, allowed=right)
 
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
         self.inner.stale(worker, token, what, size)

@@ -425,11 +425,7 @@ class EmqpSession(Session):
     def _schedule(self, message: "list[bytes]", raw: bytes) -> None:
         emqp_schedules.check(message)
         self._seen()
-        broker, principal = self.broker, self.principal
-        if not emqp_schedules.allowed(broker, self, principal, message):
-            return  # recorded; eMQP has no answer to a schedule
-        if not emqp_schedules.apply(broker, self, principal, message, raw) and not broker.pass_schedule(principal, raw):
-            raise ProtocolViolation(f"{message[2].decode()} while no scheduler is connected and there is no job store")
+        emqp_schedules.serve(self.broker, self, message, raw)
 
     def _publish(self, data: bytes, at: int, end: int) -> None:
         topic = _next(data, at)

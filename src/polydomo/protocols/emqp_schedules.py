@@ -24,6 +24,15 @@ def check(message: "list[bytes]") -> None:
         raise ProtocolViolation("a schedule with neither interval nor cron")
 
 
+def serve(broker: BrokerApi, session: Session, message: "list[bytes]", raw: bytes) -> None:
+    """Handles a checked message of a client. A denial is recorded; eMQP has no answer to a schedule. Raises ProtocolViolation."""
+    principal = session.principal
+    if not allowed(broker, session, principal, message):
+        return
+    if not apply(broker, session, principal, message, raw) and not broker.pass_schedule(principal, raw):
+        raise ProtocolViolation(f"{message[2].decode()} while no scheduler is connected and there is no job store")
+
+
 def allowed(broker: BrokerApi, session: Session, principal: str, message: "list[bytes]") -> bool:
     """Whether the principal may schedule requests to this queue: it needs the right to call it. Each run needs the right again."""
     queue = message[4] or DEFAULT_QUEUE

@@ -137,9 +137,9 @@ class MemoryBackend(Backend):
                 job.state, job.outcome, job.reason, job.ended, job.keep = states.OPEN, "", "", 0.0, 0.0
                 job.attempts, job.due, job.expires = 0, op.due, 0.0
                 job.result = b""
-                old = job.scoped_key()
+                key = job.scoped_key()
                 if job.adopt(op.principal):
-                    tables.keys.pop(old, None)
+                    tables.keys.pop(key, None)
                 job.tell(reopening(iso_time(op.due)))
                 job.restore_waits()
                 tables.checks[op.id] = _checks(job)

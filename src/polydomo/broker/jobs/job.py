@@ -170,10 +170,12 @@ def scoped_key(principal: str, service: bytes, key: str) -> str:
 
 
 def key_within(scoped: str) -> str:
-    """The key without its owner and its service."""
-    sizes, _, rest = scoped.partition(":")
+    """The key without its owner and its service; unchanged if it has none, as in stores that are not upgraded yet."""
+    sizes, colon, rest = scoped.partition(":")
     principal, _, service = sizes.partition(",")
-    return rest[int(principal) + int(service) :] if scoped else ""
+    if not colon or not principal.isdigit() or not service.isdigit():
+        return scoped
+    return rest[int(principal) + int(service) :]
 
 
 def reopening(when: str) -> Row:
