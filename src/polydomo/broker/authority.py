@@ -52,7 +52,9 @@ BUILTIN_RIGHTS: Final[dict[bytes, str]] = {
 }
 
 
-BY_BODY: Final[frozenset[bytes]] = frozenset((b"polydomo.schema", b"polydomo.memo"))  # the body decides which right is needed
+BY_BODY: Final[frozenset[bytes]] = frozenset(
+    (b"polydomo.schema", b"polydomo.memo")
+)  # the body decides which right is needed
 
 
 def own_allows(principal: str, right: str, name: str) -> bool:
