@@ -4,8 +4,8 @@ VENV := .venv
 REAL := .venv-real
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
-# Many tests wait for processes: three at a time keep two cores busy.
-TEST_JOBS ?= 3
+# Many tests wait for processes and times: four at a time keep two cores busy.
+TEST_JOBS ?= 4
 CHECKED := src tests packaging setup.py docs/conf.py $(wildcard demo bench sim chaos examples)
 SEEDS ?= 1000
 FIRST ?= 1
