@@ -1,6 +1,7 @@
 """Durable jobs from the shell, against a real broker."""
 
 import json
+import time
 import zoneinfo
 from collections.abc import Iterator
 from datetime import datetime
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import polydomo
 from tests.cli import shell
 from tests.cli.shell import complaint
 
@@ -89,3 +91,35 @@ def test_control(broker: shell.Broker) -> None:
     assert said(broker, "resume", "upper").startswith("upper: serving")
     assert said(broker, "drain", "upper").startswith("upper: drained")
     assert said(broker, "resume", "upper").startswith("upper: serving")
+
+
+def test_named_arguments_of_a_typed_service(broker: shell.Broker) -> None:
+    """Without a worker, the broker does not know the schema: --named says what NAME=VALUE means."""
+    early = said(broker, "submit", "add", "a=40", "b=2", "--named")
+    text = shell.run("submit", "later", "a=1", "--to", broker.url)
+    assert text.returncode == 0 and b"no worker offers later now, so a=1 is sent as text; --named" in text.stderr
+    worker = polydomo.Worker(broker.url)
+
+    @worker.service("add")
+    def add(a: int, b: int = 1) -> int:
+        return a + b
+
+    @worker.service("later")
+    def later(call: polydomo.Call) -> str:
+        return call.text
+
+    with worker, polydomo.Client(broker.url) as client:
+        deadline = time.monotonic() + shell.PATIENCE
+        while not client.call("polydomo.schema", "add").json():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert said(broker, "result", early, "--wait", "60") == "42"
+        assert said(broker, "result", text.stdout.decode().strip(), "--wait", "60") == "a=1"
+        assert said(broker, "submit", "add", "a=1", "b=2", "--wait", "60") == "3"
+        assert said(broker, "submit", "later", "a=1", "--wait", "60") == "a=1"
+        wrong = shell.run("submit", "add", "a=1", "b=two", POLYDOMO_TO=broker.url)
+        assert wrong.returncode == 2 and "b: must be integer" in complaint(wrong)
+        said(broker, "schedule", "add", "sum", "every 1h", "add", "a=3", "b=4")
+        assert said(broker, "result", said(broker, "schedule", "run", "sum"), "--wait", "60") == "7"
+    wrong = shell.run("submit", "add", "1", "--named", POLYDOMO_TO=broker.url)
+    assert wrong.returncode == 2 and "--named: the arguments must be NAME=VALUE" in complaint(wrong)

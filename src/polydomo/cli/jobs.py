@@ -35,6 +35,13 @@ First = Annotated[
     typer.Option("--backoff", metavar="TIME", help="Delay before the first retry; it doubles with each retry."),
 ]
 RunTimeout = Annotated[str | None, typer.Option("--run-timeout", metavar="TIME", help="Timeout of each attempt.")]
+Named = Annotated[
+    bool,
+    typer.Option(
+        "--named",
+        help="Send NAME=VALUE as named arguments even if no worker offers the service now, whose schema would tell.",
+    ),
+]
 DeadId = Annotated[str | None, typer.Argument(metavar="ID", help="One dead job.")]
 OfService = Annotated[str | None, typer.Option("--service", metavar="NAME", help="All dead jobs of this service.")]
 All = Annotated[bool, typer.Option("--all", help="All dead jobs.")]
@@ -66,6 +73,31 @@ def with_client(to: str | None, timeout: float, ask: "Callable[[AsyncClient], Aw
 
     with needs_broker(url):
         return asyncio.run(run())
+
+
+async def named_or(
+    client: "AsyncClient", service: str, words: list[str], frames: list[bytes], named: bool
+) -> list[bytes]:
+    """The body of a job: named arguments for a service that has a schema, otherwise the frames."""
+    from polydomo.cli import arguments
+
+    given = arguments.named(words)
+    if given is None:
+        if named:
+            raise SettingError(f"--named: the arguments must be NAME=VALUE, not {' '.join(words) or 'none'}")
+        return frames
+    name = os.fsencode(service)
+    typed = await arguments.frames_of(client, name, words)
+    if typed is not None:
+        return typed
+    if named:
+        return [arguments.encode(given, {})]
+    if not await client.offered(name):
+        typer.echo(
+            f"no worker offers {service} now, so {' '.join(words)} is sent as text; --named sends named arguments",
+            err=True,
+        )
+    return frames
 
 
 def backoff(retries: int | None, first: str | None) -> Any:
@@ -103,6 +135,7 @@ def submit(
     wait: Annotated[
         float | None, options.time_option("Wait this long for the result, and print it.", least=0.0)
     ] = None,
+    named: Named = False,
     json: Json = False,
     timeout: Timeout = 30.0,
 ) -> None:
@@ -114,6 +147,7 @@ def submit(
     **Examples**
 
     - `polydomo submit render scene.blend`
+    - `polydomo submit add a=1 b=2`: named arguments, for a service that has a schema
     - `polydomo submit bill 42 --idempotency-key invoice-42 --retries 9 --backoff 10s`
     - `polydomo submit report weekly --at 2026-02-01T06:00+01:00 --wait 3600`
     """
@@ -129,7 +163,7 @@ def submit(
     async def ask(client: "AsyncClient") -> str:
         return await client.submit_job(
             os.fsencode(service).decode(),
-            *frames,
+            *await named_or(client, service, body or [], frames, named),
             key=idempotency_key,
             delay=journal_search.seconds("--delay", delay),
             at=moment,
@@ -207,11 +241,11 @@ def jobs(
     - `polydomo jobs --state dead --service render`
     - `polydomo jobs --json | jq -r '.[] | select(.attempts > 1) | .job'`
     """
-    found: Row = with_client(to, timeout, lambda client: client.jobs.list(state or "", service or "", limit))
+    found: list[Row] = with_client(to, timeout, lambda client: client.list_jobs(state or "", service or "", limit))
     if json:
-        show_json(found["jobs"])
+        show_json(found)
     else:
-        show(JOBS, [cells(row) for row in found["jobs"]])
+        show(JOBS, [cells(row) for row in found])
 
 
 JOBS = [
@@ -349,15 +383,15 @@ def change_dead(
 ) -> None:
     if sum((id is not None, service is not None, all)) != 1:
         raise SettingError(f"dead {what}: give one of ID, --service NAME and --all")
-    found: Row = with_client(to, timeout, lambda client: client.jobs.dead(what, id, service, all, timeout))
+    count: int = with_client(to, timeout, lambda client: client.jobs.dead(what, id or "", service or "", all, timeout))
     if json:
-        show_json(found)
-    elif id is not None and not found[done]:
+        show_json({done: count})
+    elif id is not None and not count:
         from polydomo.errors import NoSuchJob
 
         raise NoSuchJob(f"there is no dead job {id}; `polydomo dead` lists them")
     else:
-        typer.echo(f"{done} {found[done]}")
+        typer.echo(f"{done} {count}")
 
 
 # --- schedules ----------------------------------------------------------------------------------------------------------------
@@ -382,11 +416,12 @@ def schedule_add(
     retries: Retries = None,
     first: First = None,
     run_timeout: RunTimeout = None,
+    named: Named = False,
     to: To = None,
     json: Json = False,
     timeout: Timeout = 30.0,
 ) -> None:
-    """Add a schedule that submits a job repeatedly. It replaces a schedule of the same name.
+    """Add a schedule that submits a job repeatedly. It replaces a schedule of the same name, unless nothing has changed.
 
     **Examples**
 
@@ -396,17 +431,16 @@ def schedule_add(
     frames = read_body(body or [])
 
     async def ask(client: "AsyncClient") -> Row:
-        return await client.jobs.schedule(
+        return await client.schedule(
             name,
-            service,
             when,
-            tuple(frames),
+            service,
+            *await named_or(client, service, body or [], frames, named),
             zone=zone,
             missed=missed,
             priority=priority,
             retries=backoff(retries, first),
-            timeout=journal_search.seconds("--run-timeout", run_timeout),
-            patience=timeout,
+            run_timeout=journal_search.seconds("--run-timeout", run_timeout),
         )
 
     row: Row = with_client(to, timeout, ask)
@@ -419,7 +453,7 @@ def schedule_add(
 @schedule_commands.command("ls")
 def schedule_ls(to: To = None, json: Json = False, timeout: Timeout = 30.0) -> None:
     """List the schedules and their next runs."""
-    rows = with_client(to, timeout, lambda client: client.jobs.ask("schedules", {}, None, timeout))[0]["schedules"]
+    rows = with_client(to, timeout, lambda client: client.schedules())
     if json:
         show_json(rows)
     else:
@@ -450,12 +484,11 @@ def schedule_ls(to: To = None, json: Json = False, timeout: Timeout = 30.0) -> N
 @schedule_commands.command("rm")
 def schedule_rm(name: Name, to: To = None, timeout: Timeout = 30.0) -> None:
     """Remove a schedule. Jobs it has already submitted are kept."""
-    with_client(to, timeout, lambda client: client.jobs.ask("unschedule", {"name": name}, None, timeout))
+    with_client(to, timeout, lambda client: client.unschedule(name))
     typer.echo(f"removed {name}")
 
 
 @schedule_commands.command("run")
 def schedule_run(name: Name, to: To = None, timeout: Timeout = 30.0) -> None:
     """Submit a schedule's job now, in addition to its planned runs, and print the job's id."""
-    row = with_client(to, timeout, lambda client: client.jobs.ask("fire", {"name": name}, None, timeout))[0]
-    typer.echo(row["job"])
+    typer.echo(with_client(to, timeout, lambda client: client.run_schedule(name)))

@@ -6,8 +6,9 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
+from polydomo.client.arguments import frames_of
 from polydomo.client.jobs import NOT_LEADER, Jobs
-from polydomo.client.message import Frame, Headers, Result, encode
+from polydomo.client.message import Frame, Headers, Result
 from polydomo.client.pending import Pending, Single, Stream
 from polydomo.client.pool import ExclusivePool, Pool, PooledConnection, SharedPool
 from polydomo.client.retry import Backoff, Retries
@@ -126,6 +127,7 @@ class AsyncClient:
         check: bool = False,
         headers: Headers | None = None,
         key: str = "",
+        **arguments: object,
     ) -> Result:
         """Calls ``service`` and returns its reply. The frames of partial replies come before those of the final reply.
 
@@ -136,8 +138,11 @@ class AsyncClient:
 
         ``key`` is an idempotency key, over MDX and eMQP: if a request for this service with the same key is still open, from this client or
         another one, this call joins it and gets the same reply, and the service runs once.
+
+        Further keywords are the arguments of a typed service, instead of a body: ``call("add", a=1, b=2)`` sends them as one JSON object.
+        An argument that has the name of an option above must be sent as JSON: ``call("wait", json.dumps({"timeout": 1}))``.
         """
-        name, frames, told, once = _name(service), encode(body), self._write(headers), self._once(key)
+        name, frames, told, once = _name(service), frames_of(body, arguments), self._write(headers), self._once(key)
         seconds = self.timeout if timeout is None else timeout
         deadline = _deadline(seconds)
         retry = self.retry if retries is None else Retries.of(retries)
@@ -166,13 +171,14 @@ class AsyncClient:
         check: bool = False,
         headers: Headers | None = None,
         key: str = "",
+        **arguments: object,
     ) -> AsyncGenerator[Result, None]:
         """Calls ``service`` and yields its partial replies as they arrive, then the final one (``part.final``).
 
         An empty final reply after partial replies only ends the stream and is not yielded. The arguments are those of ``call``. A
         stream is not repeated once a part has arrived. Leaving the loop early abandons the call.
         """
-        name, frames, told, once = _name(service), encode(body), self._write(headers), self._once(key)
+        name, frames, told, once = _name(service), frames_of(body, arguments), self._write(headers), self._once(key)
         seconds = self.timeout if timeout is None else timeout
         deadline = _deadline(seconds)
         retry = self.retry if retries is None else Retries.of(retries)
@@ -218,6 +224,7 @@ class AsyncClient:
         retries: "int | JobBackoff | None" = None,
         run_timeout: float | None = None,
         timeout: float | None = None,
+        **arguments: object,
     ) -> str:
         """Submits a durable job and returns its id once the broker has stored it. From then on, the job survives crashes of the client,
         the broker and the workers.
@@ -225,11 +232,11 @@ class AsyncClient:
         Submissions with the same ``key`` return the same job as long as its result is kept. The job starts after ``delay`` seconds, or
         not before ``at``. A higher ``priority`` runs first. After ``ttl`` seconds it is no longer started. ``retries`` sets the retry
         policy, and ``run_timeout`` the timeout of one attempt in seconds. ``timeout`` limits the submission, which is repeated if the
-        connection breaks; that never creates a second job.
+        connection breaks; that never creates a second job. Further keywords are the arguments of a typed service, as in ``call``.
         """
         return await self.jobs.submit(
             service,
-            body,
+            frames_of(body, arguments),
             key=key,
             delay=delay,
             at=at,
@@ -237,23 +244,97 @@ class AsyncClient:
             ttl=ttl,
             retries=retries,
             timeout=run_timeout,
-            patience=self.timeout if timeout is None else timeout,
+            patience=self._patience(timeout),
         )
 
     async def job(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
         """Information about a job: its state, attempts, times, and failed attempts. Raises NoSuchJob."""
-        return await self.jobs.info(id, self.timeout if timeout is None else timeout)
+        return await self.jobs.info(id, self._patience(timeout))
 
     async def result(self, id: str, wait: float = 0.0, timeout: float | None = None) -> Result:
         """Returns the result of a job, from any client. ``wait``: seconds to wait for it.
 
         Raises CallTimeout if there is none yet, CallFailed if the job is dead or was cancelled, and NoSuchJob.
         """
-        return await self.jobs.result(id, wait, self.timeout if timeout is None else timeout)
+        return await self.jobs.result(id, wait, self._patience(timeout))
 
     async def cancel(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
         """Cancels a job without an outcome, or an open request, and returns its new state. Raises NoSuchJob."""
-        return await self.jobs.cancel(id, self.timeout if timeout is None else timeout)
+        return await self.jobs.cancel(id, self._patience(timeout))
+
+    async def list_jobs(
+        self, state: str = "", service: str = "", limit: int = 100, timeout: float | None = None
+    ) -> "list[dict[str, Any]]":
+        """Jobs, the newest first, at most ``limit`` (1,000 at most): all, those of one ``service``, or those in one ``state``: delayed,
+        queued, running, open (all of these), done, dead or cancelled. Each has the keys that ``job`` returns, without the attempts."""
+        return await self.jobs.list(state, service, limit, self._patience(timeout))
+
+    async def dead_jobs(
+        self, service: str = "", limit: int = 100, timeout: float | None = None
+    ) -> "list[dict[str, Any]]":
+        """Jobs that failed permanently, the newest first; ``outcome`` and ``reason`` say why."""
+        return await self.list_jobs("dead", service, limit, timeout)
+
+    async def retry_dead(
+        self, id: str = "", *, service: str = "", all: bool = False, timeout: float | None = None
+    ) -> int:
+        """Runs dead jobs again: one, all of a service, or all. Returns how many there were."""
+        return await self.jobs.dead("retry", id, service, all, self._patience(timeout))
+
+    async def drop_dead(
+        self, id: str = "", *, service: str = "", all: bool = False, timeout: float | None = None
+    ) -> int:
+        """Removes dead jobs: one, all of a service, or all. Returns how many there were."""
+        return await self.jobs.dead("drop", id, service, all, self._patience(timeout))
+
+    async def schedule(
+        self,
+        name: str,
+        when: str,
+        service: str,
+        *body: Frame,
+        zone: str = "UTC",
+        missed: str = "once",
+        priority: int = 0,
+        retries: "int | JobBackoff | None" = None,
+        run_timeout: float | None = None,
+        timeout: float | None = None,
+        **arguments: object,
+    ) -> "dict[str, Any]":
+        """Declares a schedule that submits a job of ``service`` at each time that ``when`` names: a cron expression in the time zone
+        ``zone``, or an interval such as ``every 30s``. Returns its name and the time of its next run.
+
+        A program can declare its schedules each time it starts: one that has not changed is left as it is, and one that has changed
+        replaces the schedule of the same name. ``missed`` says what happens to runs that were missed while no broker was up: ``once`` or
+        ``skip``. The other arguments are those of ``submit_job``.
+        """
+        return await self.jobs.schedule(
+            name,
+            service,
+            when,
+            frames_of(body, arguments),
+            zone=zone,
+            missed=missed,
+            priority=priority,
+            retries=retries,
+            timeout=run_timeout,
+            patience=self._patience(timeout),
+        )
+
+    async def schedules(self, timeout: float | None = None) -> "list[dict[str, Any]]":
+        """All schedules, with the time of their next run; ``problem`` says why one cannot run."""
+        return await self.jobs.schedules(self._patience(timeout))
+
+    async def unschedule(self, name: str, timeout: float | None = None) -> None:
+        """Removes a schedule. Jobs that it has submitted are kept. Raises NoSuchJob if there is no such schedule."""
+        await self.jobs.unschedule(name, self._patience(timeout))
+
+    async def run_schedule(self, name: str, timeout: float | None = None) -> str:
+        """Submits the job of a schedule now, in addition to its planned runs, and returns the job's id. Raises NoSuchJob."""
+        return await self.jobs.fire(name, self._patience(timeout))
+
+    def _patience(self, timeout: float | None) -> float:
+        return self.timeout if timeout is None else timeout
 
     async def _ask(self, service: str, body: list[bytes], timeout: float) -> list[bytes]:
         """Calls a built-in service of the broker."""

@@ -107,10 +107,13 @@ class Client:
         check: bool = False,
         headers: Headers | None = None,
         key: str = "",
+        **arguments: object,
     ) -> Result:
         """Calls ``service`` and returns its reply; see ``AsyncClient.call``."""
         return self._background.run(
-            self._client.call(service, *body, timeout=timeout, retries=retries, check=check, headers=headers, key=key)
+            self._client.call(
+                service, *body, timeout=timeout, retries=retries, check=check, headers=headers, key=key, **arguments
+            )
         )
 
     def submit(
@@ -122,6 +125,7 @@ class Client:
         check: bool = False,
         headers: Headers | None = None,
         key: str = "",
+        **arguments: object,
     ) -> "Future[Result]":
         """Like ``call``, but returns a future at once; its ``.result()`` waits.
 
@@ -129,7 +133,7 @@ class Client:
         if it runs. It returns False if the call has ended, or if it cannot be cancelled at the broker; then the call continues.
         """
         call = self._client.call(
-            service, *body, timeout=timeout, retries=retries, check=check, headers=headers, key=key
+            service, *body, timeout=timeout, retries=retries, check=check, headers=headers, key=key, **arguments
         )
         return CallFuture(self._background.submit(call), self._client.cancels)
 
@@ -142,10 +146,11 @@ class Client:
         check: bool = False,
         headers: Headers | None = None,
         key: str = "",
+        **arguments: object,
     ) -> Iterator[Result]:
         """Calls ``service`` and yields its partial replies as they arrive, then the final one; see ``AsyncClient.stream``."""
         stream = self._client.stream(
-            service, *body, timeout=timeout, retries=retries, check=check, headers=headers, key=key
+            service, *body, timeout=timeout, retries=retries, check=check, headers=headers, key=key, **arguments
         )
         try:
             while True:
@@ -168,6 +173,7 @@ class Client:
         retries: "int | JobBackoff | None" = None,
         run_timeout: float | None = None,
         timeout: float | None = None,
+        **arguments: object,
     ) -> str:
         """Submits a durable job and returns its id once the broker has stored it; see ``AsyncClient.submit_job``."""
         return self._background.run(
@@ -182,6 +188,7 @@ class Client:
                 retries=retries,
                 run_timeout=run_timeout,
                 timeout=timeout,
+                **arguments,
             )
         )
 
@@ -196,6 +203,67 @@ class Client:
     def cancel(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
         """Cancels a job or an open request; see ``AsyncClient.cancel``."""
         return self._background.run(self._client.cancel(id, timeout))
+
+    def list_jobs(
+        self, state: str = "", service: str = "", limit: int = 100, timeout: float | None = None
+    ) -> "list[dict[str, Any]]":
+        """Jobs, the newest first; see ``AsyncClient.list_jobs``."""
+        return self._background.run(self._client.list_jobs(state, service, limit, timeout))
+
+    def dead_jobs(self, service: str = "", limit: int = 100, timeout: float | None = None) -> "list[dict[str, Any]]":
+        """Jobs that failed permanently; see ``AsyncClient.dead_jobs``."""
+        return self._background.run(self._client.dead_jobs(service, limit, timeout))
+
+    def retry_dead(self, id: str = "", *, service: str = "", all: bool = False, timeout: float | None = None) -> int:
+        """Runs dead jobs again: one, all of a service, or all. Returns how many there were."""
+        return self._background.run(self._client.retry_dead(id, service=service, all=all, timeout=timeout))
+
+    def drop_dead(self, id: str = "", *, service: str = "", all: bool = False, timeout: float | None = None) -> int:
+        """Removes dead jobs: one, all of a service, or all. Returns how many there were."""
+        return self._background.run(self._client.drop_dead(id, service=service, all=all, timeout=timeout))
+
+    def schedule(
+        self,
+        name: str,
+        when: str,
+        service: str,
+        *body: Frame,
+        zone: str = "UTC",
+        missed: str = "once",
+        priority: int = 0,
+        retries: "int | JobBackoff | None" = None,
+        run_timeout: float | None = None,
+        timeout: float | None = None,
+        **arguments: object,
+    ) -> "dict[str, Any]":
+        """Declares a schedule, which is left as it is if it exists and has not changed; see ``AsyncClient.schedule``."""
+        return self._background.run(
+            self._client.schedule(
+                name,
+                when,
+                service,
+                *body,
+                zone=zone,
+                missed=missed,
+                priority=priority,
+                retries=retries,
+                run_timeout=run_timeout,
+                timeout=timeout,
+                **arguments,
+            )
+        )
+
+    def schedules(self, timeout: float | None = None) -> "list[dict[str, Any]]":
+        """All schedules, with the time of their next run."""
+        return self._background.run(self._client.schedules(timeout))
+
+    def unschedule(self, name: str, timeout: float | None = None) -> None:
+        """Removes a schedule. Raises NoSuchJob if there is no such schedule."""
+        self._background.run(self._client.unschedule(name, timeout))
+
+    def run_schedule(self, name: str, timeout: float | None = None) -> str:
+        """Submits the job of a schedule now, and returns the job's id. Raises NoSuchJob."""
+        return self._background.run(self._client.run_schedule(name, timeout))
 
     def offered(self, service: str | bytes, timeout: float | None = None) -> bool:
         """Whether a worker currently offers ``service``."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
-from polydomo.client.message import Frame, Result, encode
+from polydomo.client.message import Result
 from polydomo.client.retry import Backoff as Waits
 from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchJob, SettingError
 from polydomo.limits import RESULT_POLL
@@ -19,6 +19,8 @@ from polydomo.protocols.job_messages import make_id, read_answer, write_message
 from polydomo.protocols.json_form import iso_time
 
 Row = dict[str, Any]
+Rows = list[Row]
+Frames = list[bytes]
 Ask = Callable[[str, list[bytes], float], Awaitable[list[bytes]]]  # service, body, timeout
 
 NOT_LEADER = "not-leader"
@@ -54,7 +56,7 @@ class Jobs:
     async def submit(
         self,
         service: str | bytes,
-        body: tuple[Frame, ...],
+        body: Frames,
         *,
         key: str | None = None,
         delay: float | None = None,
@@ -79,7 +81,7 @@ class Jobs:
             "retries": retries_of(retries),
             "timeout_us": microseconds("timeout", timeout),
         }
-        found, _ = await self.ask("submit", header, encode(body), patience)
+        found, _ = await self.ask("submit", header, body, patience)
         return str(found["job"])
 
     async def ask(
@@ -158,25 +160,29 @@ class Jobs:
             except NoSuchJob:
                 raise NoSuchJob(f"no job and no open request has the id {id}") from None
 
-    async def list(self, state: str = "", service: str = "", limit: int = 100, patience: float = 30.0) -> Row:
+    async def list(self, state: str = "", service: str = "", limit: int = 100, patience: float = 30.0) -> Rows:
         header = {"state": state or None, "service": service or None, "limit": limit}
-        return (await self.ask("jobs", header, None, patience))[0]
+        found: Rows = (await self.ask("jobs", header, None, patience))[0]["jobs"]
+        return found
 
     async def ended(self, after: str = "", limit: int = 1_000, patience: float = 30.0) -> Row:
         """Jobs that have an outcome, in the order in which they ended, after a position: ``next`` of the answer before, "" at first."""
         return (await self.ask("jobs", {"after": after, "limit": limit}, None, patience))[0]
 
-    async def dead(self, what: str, id: str | None, service: str | None, all: bool, patience: float) -> Row:
-        """``what`` is ``retry`` or ``drop``."""
-        header = {"job": id, "service": service, "all": True if all else None}
-        return (await self.ask(what, header, None, patience))[0]
+    async def dead(self, what: str, id: str, service: str, all: bool, patience: float) -> int:
+        """``what`` is ``retry`` or ``drop``. Returns how many jobs there were."""
+        if sum((bool(id), bool(service), all)) != 1:
+            raise SettingError(f"{what}: give one of a job's id, service= and all=True")
+        header = {"job": id or None, "service": service or None, "all": True if all else None}
+        answer = (await self.ask(what, header, None, patience))[0]
+        return int(answer["retried" if what == "retry" else "dropped"])
 
     async def schedule(
         self,
         name: str,
         service: str,
         when: str,
-        body: tuple[Frame, ...],
+        body: Frames,
         *,
         zone: str = "UTC",
         missed: str = "once",
@@ -195,4 +201,14 @@ class Jobs:
             "retries": retries_of(retries),
             "timeout_us": microseconds("timeout", timeout),
         }
-        return (await self.ask("schedule", header, encode(body), patience))[0]
+        return (await self.ask("schedule", header, body, patience))[0]
+
+    async def schedules(self, patience: float) -> Rows:
+        found: Rows = (await self.ask("schedules", {}, None, patience))[0]["schedules"]
+        return found
+
+    async def unschedule(self, name: str, patience: float) -> None:
+        await self.ask("unschedule", {"name": name}, None, patience)
+
+    async def fire(self, name: str, patience: float) -> str:
+        return str((await self.ask("fire", {"name": name}, None, patience))[0]["job"])

@@ -185,6 +185,18 @@ class ScheduleRow:
         self.next = 0.0  # 0: never again
         self.damage = ""  # why the stored schedule cannot be used
 
+    def same(self, other: "ScheduleRow") -> bool:
+        """Whether both would submit the same jobs at the same times."""
+        return (
+            self.service == other.service
+            and self.body == other.body
+            and self.timing == other.timing
+            and self.zone == other.zone
+            and self.missed == other.missed
+            and self.priority == other.priority
+            and self.settings == other.settings
+        )
+
 
 class PutSchedule(Op):
     """Stores a new schedule, or replaces the one of the same name."""

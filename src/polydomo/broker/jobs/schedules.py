@@ -92,7 +92,13 @@ class Schedules:
             raise SettingError(f"schedule: {row.timing!r} is never due")
 
     def put(self, row: ScheduleRow, answer: Done) -> None:
-        """Stores a checked schedule. It replaces one of the same name."""
+        """Stores a checked schedule. It replaces one of the same name; one that has not changed keeps its next run, so that a program can
+        declare its schedules whenever it starts."""
+        known = self.plans.get(row.name)
+        if known is not None and known.row.next and row.same(known.row):
+            row.next = known.row.next
+            answer(True, None)
+            return
         error = self.jobs.refusal(len(row.body))
         if error is None and row.name not in self.plans and len(self.plans) >= MAX_SCHEDULES:
             error = StoreError(FULL, f"there are already {len(self.plans)} schedules, which is the limit")
