@@ -172,13 +172,11 @@ def test_dead_jobs_are_retried_and_dropped(broker: Broker, client: Client) -> No
 
 
 def client_run(client: Client, state: str) -> list[str]:
-    found = client._background.run(client._client.jobs.list(state))
-    return [row["job"] for row in found["jobs"]]
+    return [row["job"] for row in client.list_jobs(state)]
 
 
-def order(client: Client, what: str, job: str | None = None, service: str | None = None) -> int:
-    found = client._background.run(client._client.jobs.dead(what, job, service, False, PATIENCE))
-    return int(found["retried" if what == "retry" else "dropped"])
+def order(client: Client, what: str, job: str = "", service: str = "") -> int:
+    return (client.retry_dead if what == "retry" else client.drop_dead)(job, service=service)
 
 
 def test_a_worker_can_set_the_retry_delay(broker: Broker, client: Client) -> None:
@@ -365,22 +363,20 @@ def test_a_plain_durable_request_outlives_its_client(broker: Broker, client: Cli
 
 
 def test_a_schedule_submits_jobs_also_after_a_restart(broker: Broker, client: Client) -> None:
-    jobs = client._client.jobs
-    run = client._background.run
     with Served(broker.url, "upper") as served:
-        run(jobs.schedule("tick", "upper", "every 0.2s", ("tick",), patience=PATIENCE))
+        client.schedule("tick", "every 0.2s", "upper", "tick")
         wait_for(lambda: len(served.calls) >= 3)
         broker.kill()
         broker.start()
         count = len(served.calls)
         wait_for(lambda: len(served.calls) >= count + 2)
-        rows = run(jobs.ask("schedules", {}))[0]["schedules"]
+        rows = client.schedules()
         assert [(row["name"], row["when"]) for row in rows] == [("tick", "every 0.2s")]
-        run(jobs.ask("unschedule", {"name": "tick"}))
+        client.unschedule("tick")
         with pytest.raises(NoSuchJob):
-            run(jobs.ask("unschedule", {"name": "tick"}))
+            client.unschedule("tick")
         with pytest.raises(SettingError, match="zone"):
-            run(jobs.schedule("bad", "upper", "@daily", (), zone="Mars/Base"))
+            client.schedule("bad", "@daily", "upper", zone="Mars/Base")
 
 
 def wait_for(condition: object) -> None:

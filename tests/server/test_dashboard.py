@@ -257,7 +257,7 @@ def test_a_log_record_has_the_fields_that_the_command_line_shows(browser: Any, b
 
 async def add_schedule(url: str) -> None:
     async with AsyncClient(url) as client:
-        await client.jobs.schedule("nightly", "backup", "30 2 * * *", (b"",), zone="Asia/Tokyo")
+        await client.schedule("nightly", "30 2 * * *", "backup", zone="Asia/Tokyo")
 
 
 def test_a_schedule_shows_the_date_and_its_own_zone(browser: Any) -> None:
