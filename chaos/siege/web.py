@@ -181,6 +181,35 @@ def multipart_boundaries(stand: Stand) -> list[Foe]:
     return [worker, client]
 
 
+def _large_replies(stand: Stand, content: bytes, accept: str) -> list[Foe]:
+    """Calls of a service that always replies with this."""
+    worker = Foe.zmtp(stand.port)
+    worker.send(b"MDXW01", b"\x01", b"large")
+    client = Foe.web(stand.port, stand.tls)
+    for _ in range(8 if stand.full else 2):
+        with contextlib.suppress(OSError):
+            client.socket.sendall(http_request("POST /v1/call/large", b"x", f"Accept: {accept}"))
+            worker.socket.sendall(join([b"MDXW01", b"\x04", *job_of(worker), content]))
+            flood([client], [b" "], 1.0, reads=True)
+    return [worker, client]
+
+
+@attack("60 MiB replies of zeros to a client that asks for JSON", connections=2)
+def zeros_as_json(stand: Stand) -> list[Foe]:
+    return _large_replies(stand, bytes((60 if stand.full else 20) * MIB), "application/json")
+
+
+@attack("60 MiB replies to a client that asks for events", connections=2)
+def large_events(stand: Stand) -> list[Foe]:
+    return _large_replies(stand, b'"' * ((60 if stand.full else 20) * MIB), "text/event-stream")
+
+
+@attack("a multipart body of one part of 60 MiB", connections=1)
+def multipart_large(stand: Stand) -> list[Foe]:
+    body = b"--b\r\n\r\n" + bytes((60 if stand.full else 20) * MIB) + b"\r\n--b--\r\n"
+    return _sent(stand, http_request("POST /v1/call/none", body, "Content-Type: multipart/mixed; boundary=b"))
+
+
 @attack("multipart bodies of a thousand parts with long heads")
 def multipart_parts(stand: Stand) -> list[Foe]:
     part = b"--b\r\n" + b"A: " + b"x" * 4000 + b"\r\n\r\n\r\n"

@@ -17,18 +17,14 @@ MAX_FRAMES: Final = 1024  # An endless multipart made libzmq grow by 443 MiB; pu
 MAX_HANDSHAKE: Final = 8 * KIB  # Greeting and READY of every known peer are under 300 bytes; CURVE needs about 1 KiB.
 MAX_IDENTITY: Final = 255  # ZMTP: "Identity ... 0 to 255 octets".
 MAX_IPC_PATH: Final = 107  # Linux stores a socket's path in 108 bytes, including the final zero.
-MAX_JSON_DEPTH: Final = (
-    32  # Nesting depth of JSON passed on to other peers: readable data has less; the stack allows more.
-)
+MAX_JSON_DEPTH: Final = 32  # Nesting depth of JSON passed on to other peers: readable data has less.
 SP_MAX_STACK: Final = 8  # 32-bit words of an SP request id, one per device passed: NNG's default limit of hops.
 HANDSHAKE_TIME: Final = 10.0  # libzmq's handshake timeout is 30 s; a slow link needs 1 s.
 COOKIE_TIME: Final = 60.0  # "The server MUST discard ... the cookie key after a short interval, for example 60 seconds"
 HANDSHAKES_PER_SECOND: Final = 2_000.0  # Rate of key agreements for all peers: at 50 µs each, a tenth of a core.
 HANDSHAKE_BURST: Final = 32  # Key agreements in a burst: 2 ms.
 ACCESS_ANSWERS: Final = 10_000  # Cached decisions of the access rules; bounded because clients choose the names.
-MAX_UNSENT: Final = (
-    160 * MIB
-)  # Unsent bytes for one peer before it is disconnected: two of the largest messages, and a margin.
+MAX_UNSENT: Final = 160 * MIB  # Unsent bytes for one peer before it is disconnected: two of the largest messages.
 UNSENT_NOTICE: Final = 64 * KIB  # Unsent bytes for one peer are counted from this size; fewer are in COST_CONNECTION.
 CHOKE_UNSENT: Final = 1 * MIB  # Unsent bytes for a client from which the broker stops reading from it.
 CUT_AT_ONCE: Final = 64 * KIB  # Bytes of input that are split into messages in one step.
@@ -78,9 +74,7 @@ MAX_SCHEMA_TEXT: Final = 4_096  # Characters of a schema's description.
 SHOWN_VALUE: Final = 100  # Characters of a schema's value, or of an argument's name, in an error about arguments.
 MAX_SCHEMA_MEDIA: Final = 10  # Media types that a service which may be called with GET replies with.
 MAX_PROGRESS_TEXT: Final = 1_000  # Characters of a partial reply in an MCP progress notification; the result has all.
-MAX_TOOL_RESULT: Final = (
-    4 * MIB
-)  # The result of an MCP tool call, with its partial replies: a language model reads less.
+MAX_TOOL_RESULT: Final = 4 * MIB  # Result and partial replies of an MCP tool call: a language model reads less.
 MEMO_KEEP_BYTES: Final = 1024 * MIB  # Stored replies of memoised services; the least recently used are evicted.
 MEMO_RECORD: Final = (
     4 * KIB
@@ -100,6 +94,7 @@ MAX_FAILED_EVALUATIONS: Final = 10_000  # Failed calls that are remembered until
 MEMODB_TIMEOUT: Final = 600.0  # Default timeout of a MemoDB call (observed).
 MEMODB_POLL: Final = 60.0  # How long POST /worker waits for a call (observed).
 MAX_MEMODB_LISTED: Final = 100_000  # Calls or heads in one list.
+LISTED_AT_ONCE: Final = 50  # Names of such a list that are read in one step.
 HTTP_SAME_HEAD: Final = 1 * KIB  # Heads up to this size are cached, because most requests of a connection repeat it.
 IDEMPOTENCY_TIME: Final = 600.0  # How long a reply to a call with an Idempotency-Key is stored: clients retry sooner.
 IDEMPOTENCY_KEYS: Final = 10_000  # Number of stored replies.
@@ -110,9 +105,7 @@ HTTP_RETRY_AFTER: Final = 1  # Seconds in Retry-After: a queue drains within a s
 
 MAX_NODE_TEXT: Final = 64 * MIB  # The JSON text of a MemoDB Node, with the Nodes that ``?depth=`` adds.
 MAX_NODE_PAGE: Final = 256 * KIB  # Its text on an HTML page; the rest is left out.
-MAX_NODE_KEYS: Final = (
-    100_000  # Keys of one map of a Node that is read in steps: they are sorted at once, in about 60 ms.
-)
+MAX_NODE_KEYS: Final = 100_000  # Keys of one map of a Node that is read in steps; sorting them takes about 60 ms.
 MAX_STRING_PIECES: Final = 10_000  # Pieces of a CBOR string of indefinite length, which are joined at once.
 MAX_NODE_DEPTH: Final = 100  # Nesting depth of a MemoDB Node; Python's stack allows ten times as much.
 
@@ -196,9 +189,7 @@ RESUME_FRACTION: Final = 0.75  # A paused sender is resumed below this fraction 
 # Work is counted in units of about a microsecond on a machine of 2023.
 TURN_WORK: Final = 20_000  # Work of all connections in one turn of the loop: at most 20 ms.
 TURN_SHARE: Final = 2_000  # Work of one connection before it waits for the next turn.
-SLOW_CALLBACK: Final = (
-    0.0005  # Seconds from which the time that a read of a connection took is charged, beyond its price.
-)
+SLOW_CALLBACK: Final = 0.0005  # If handling a read took this many seconds, the time beyond its price is charged.
 SMALL_READ: Final = 512  # Input of fewer bytes is handled even if the turn is used up: to put it aside costs as much.
 LEAST_SHARE: Final = 200  # The same if many connections wait: 1,000 connections all get a turn within 200 ms.
 WORK_MESSAGE: Final = 2  # To split off and dispatch a message.
@@ -284,9 +275,7 @@ ZOMBIE_TIME: Final = 5.0  # How long a connection stays open, but is ignored, af
 # --- logs -------------------------------------------------------------------------------------------------------------
 
 LOG_LINES: Final = 5  # Log lines with one text about one host per second: enough to notice, too few to fill a disk.
-LOG_KEYS: Final = (
-    200  # Pairs of text and host with separate limits; the others share one. At most 1,000 lines a second.
-)
+LOG_KEYS: Final = 200  # Pairs of text and host with separate limits, at most 1,000 lines a second; others share one.
 LOG_DENIED: Final = 60.0  # Seconds in which the same denial is one log line: a denied worker registers again and again.
 LOG_VALUE: Final = 256  # Characters of a value in a log line: enough for a name or a reason, not for a payload.
 

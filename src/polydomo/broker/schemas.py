@@ -102,7 +102,7 @@ class Schemas:
             if not isinstance(name, str):
                 raise ValueError("service must be a text")
             if not self._broker.access.may_as(principal, session, OFFER, name):
-                return {"registered": False, "reason": self._broker.refusal, "denied": True}
+                return json.dumps({"registered": False, "reason": self._broker.refusal, "denied": True})
             self.learn(name.encode(), row.get("schema"), len(asked))
             self._said[name.encode()] = asked
             answer = {"service": name, "registered": True}

@@ -1,12 +1,12 @@
 """MemoDB's REST API (docs/memodb/rest-api.md of bcdb): ``/cid``, ``/head``, ``/call`` and ``/worker``."""
 
+from collections.abc import Callable
 from hashlib import blake2b
-from html import escape
 from typing import Final
 
 from polydomo.limits import (
+    MAX_CONTROL,
     MAX_HTTP_TIMEOUT,
-    MAX_MEMODB_LISTED,
     MAX_NODE_DEPTH,
     MAX_SERVICE_NAME,
     MEMODB_POLL,
@@ -17,14 +17,27 @@ from polydomo.protocols.alarm import Alarm
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.detached_link import DetachedLink
 from polydomo.protocols.http_call import duration, preferences
-from polydomo.protocols.http_content import JSON, OCTETS, choose
+from polydomo.protocols.http_content import JSON, OCTETS
 from polydomo.protocols.http_session import STATUS, Endpoint, HttpSession, Poll
-from polydomo.protocols.memo_cid import Cid, CidError, parse_cid
+from polydomo.protocols.job_messages import INVALID_ARGUMENTS
+from polydomo.protocols.memo_cid import DAG_CBOR, Cid, CidError, parse_cid
 from polydomo.protocols.memo_json import from_json, to_json
 from polydomo.protocols.memo_node import Node, NodeError, decode, encode
+from polydomo.protocols.memo_pages import (
+    CBOR,
+    HTML,
+    TAG_SIZE,
+    Arguments,
+    Following,
+    ListPage,
+    NodePage,
+    NodeUpload,
+    html_page,
+    media_for,
+    send,
+)
 from polydomo.protocols.memo_reader import CborReader, JsonReader, NodeReader, OctetsReader
-from polydomo.protocols.memo_service import Evaluation, MemoService, Waiter, frames_of
-from polydomo.protocols.memo_values import StoreFault
+from polydomo.protocols.memo_service import Evaluation, MemoService, Waiter
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import FAILED, Request
 from polydomo.protocols.session import Session
@@ -32,10 +45,6 @@ from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import split
 from polydomo.wire.http import HttpError, RequestHead, quote
 from polydomo.wire.link import Handler, Hub
-from polydomo.wire.steps import Steps
-
-CBOR: Final = "application/cbor"
-HTML: Final = "text/html; charset=utf-8"
 
 IMMUTABLE: Final = b"Cache-Control: max-age=604800, immutable\r\n"
 MUTABLE: Final = b"Cache-Control: no-cache\r\n"
@@ -46,13 +55,6 @@ EXPECTED_CID: Final = "/problems/expected-cid"
 BAD_STRING: Final = "/problems/invalid-string"
 UNKNOWN_CID: Final = "/problems/unknown-cid"
 BAD_WORKER: Final = "/problems/invalid-worker-info"
-
-# The HTML page that shows a Node. Its content is not trusted, so the page may load nothing.
-PAGE: Final = (
-    "<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><h1>{title}</h1>"
-    "<pre style='white-space:pre-wrap;overflow-wrap:anywhere'>{text}</pre></html>"
-)
-PAGE_HEADERS: Final = b"Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n"
 
 
 def read_node(head: RequestHead, body: bytes) -> Node:
@@ -114,27 +116,26 @@ class NodeEndpoint(Endpoint):
             raise HttpError(403, session.broker.refusal, close=False)
 
     def send_node(self, session: HttpSession, head: RequestHead, node: Node, cache: bytes, status: int = 200) -> None:
-        offered = (JSON, CBOR, OCTETS, HTML) if isinstance(node, bytes) else (JSON, CBOR, HTML)
-        media = choose(head.headers.get("accept", ""), offered)
-        if not media:
-            raise HttpError(406, f"the Node can be sent as {', '.join(offered)}", close=False)
+        """Sends a small Node."""
+        media = media_for(head, isinstance(node, bytes))
+        depth = self._depth(head)
+        if depth and status == 200 and not isinstance(node, bytes):
+            session.http.run(NodePage(self.memo, session, head, DAG_CBOR, encode(node), depth, cache))
+            return
         if media == CBOR:
             content = encode(node)
         elif isinstance(node, bytes) and media == OCTETS:
             content = node
+        elif media == HTML:
+            content = html_page(head.path, to_json(node))
         else:
-            text = to_json(node, self.memo.get, self._depth(head))
-            if media == HTML:
-                text = PAGE.format(title=escape(head.path), text=escape(text))
-                cache += PAGE_HEADERS
-            content = text.encode("utf-8", "surrogatepass")
-        tag = f'"{blake2b(content, digest_size=16).hexdigest()}"'
-        cache += f"ETag: {tag}\r\nVary: Accept\r\n".encode()
-        known = [item.strip().removeprefix("W/") for item in head.headers.get("if-none-match", "").split(",")]
-        if status == 200 and (tag in known or "*" in known) and head.method in ("GET", "HEAD"):
-            session.respond(304, cache)
-        else:
-            session.reply(status, media, content, cache)
+            content = to_json(node).encode("utf-8", "surrogatepass")
+        send(session, head, status, media, content, blake2b(content, digest_size=TAG_SIZE).hexdigest(), cache)
+
+    def send_list(
+        self, session: HttpSession, head: RequestHead, after: "Callable[[int], list[str]]", cache: bytes = MUTABLE
+    ) -> None:
+        session.http.run(ListPage(self.memo, session, head, after, cache))
 
     def _depth(self, head: RequestHead) -> int:
         text = head.parameters().get("depth", "0")
@@ -155,45 +156,23 @@ class CidEndpoint(NodeEndpoint):
             if len(body) <= SMALL_VALUE:
                 self.created(session, self.memo.put(read_node(head, body)))
             else:
-                session.http.run(NodeUpload(self, session, reader_of(head, body)))
+                session.http.run(NodeUpload(self.memo, session, reader_of(head, body), self.created))
             return
         if head.method == "POST" or len(path) > 1:
             raise HttpError(405 if head.method == "POST" else 404, "GET /cid/CID", close=False)
         cid = read_cid_text(path[0])
-        known, node = self.memo.get(cid)
-        if not known:
+        if cid.content() is not None:  # it contains its Node, or bytes that are not a Node
+            known, node = self.memo.get(cid)
+            if known:
+                self.send_node(session, head, node, IMMUTABLE)
+                return
+        data = self.memo.store.node(cid) if cid.content() is None else None
+        if data is None:
             raise HttpError(404, f"{cid.text()} is not in the store", close=False)
-        self.send_node(session, head, node, IMMUTABLE)
+        session.http.run(NodePage(self.memo, session, head, cid.content_type, data, self._depth(head), IMMUTABLE))
 
     def created(self, session: HttpSession, cid: Cid) -> None:
         session.respond(201, f"Location: /cid/{cid.text()}\r\n".encode())
-
-
-class NodeUpload(Steps):
-    """A large Node that is being read and stored."""
-
-    def __init__(self, endpoint: CidEndpoint, session: HttpSession, reader: NodeReader) -> None:
-        self.endpoint = endpoint
-        self.session = session
-        self.reader = reader
-
-    def held(self) -> int:
-        return self.reader.held()
-
-    def step(self) -> bool:
-        reader = self.reader
-        try:
-            if not reader.step():
-                return False
-        except NodeError as error:
-            raise HttpError(400, str(error), close=False) from None
-        assert reader.cid is not None
-        try:
-            self.endpoint.memo.put_data(reader.cid, reader.data)
-        except StoreFault as error:
-            raise HttpError(503, f"the memo store cannot write: {error}", close=False) from None
-        self.endpoint.created(self.session, reader.cid)
-        return True
 
 
 class HeadEndpoint(NodeEndpoint):
@@ -205,8 +184,7 @@ class HeadEndpoint(NodeEndpoint):
         if path in ([], [""]):
             if head.method == "PUT":
                 raise HttpError(405, "PUT /head/NAME", close=False)
-            uris: list[Node] = [f"/head/{quote(name, '/')}" for name in store.heads()[:MAX_MEMODB_LISTED]]
-            self.send_node(session, head, uris, MUTABLE)
+            self.send_list(session, head, Following(store.heads, lambda name: f"/head/{quote(name, '/')}").next)
             return
         name = read_string("/".join(path))
         if head.method == "PUT":
@@ -270,7 +248,7 @@ class MemoCallEndpoint(NodeEndpoint):
         if path in ([], [""]):
             self._allow(reads, "GET, HEAD")
             self.demand(session, "call", "memodb")
-            self.send_node(session, head, [f"/call/{quote(func)}" for func in self.memo.store.funcs()], MUTABLE)
+            self.send_list(session, head, Following(self.memo.store.funcs, lambda func: f"/call/{quote(func)}").next)
             return
         func = read_string(path[0])
         if len(func.encode()) > MAX_SERVICE_NAME:
@@ -304,9 +282,15 @@ class MemoCallEndpoint(NodeEndpoint):
             self.memo.store.delete_calls(func)
             session.respond(204, b"")
             return
-        calls = self.memo.store.calls(func)[:MAX_MEMODB_LISTED]
-        uris = sorted(f"/call/{quote(func)}/{','.join(cid.text() for cid in args)}" for args in calls)
-        self.send_node(session, head, list(uris), MUTABLE)
+        last: list[Cid] = []
+
+        def after(most: int) -> "list[str]":
+            calls = self.memo.store.calls(func, last, most)
+            if calls:
+                last[:] = calls[-1]
+            return [f"/call/{quote(func)}/{','.join(cid.text() for cid in args)}" for args in calls]
+
+        self.send_list(session, head, after)
 
     def _result(self, session: HttpSession, head: RequestHead, func: str, args: "list[Cid]", body: bytes) -> None:
         if head.method == "PUT":
@@ -325,7 +309,26 @@ class MemoCallEndpoint(NodeEndpoint):
         if found is not None:
             self.send_node(session, head, found, MUTABLE)
             return
-        evaluation = self.memo.evaluate(session.principal, func, args, self._timeout(head, body))
+        timeout = self._timeout(head, body)
+        evaluation = self.memo.find(func, args)
+        if evaluation is not None:
+            self._wait(session, head, func, args, evaluation)
+            return
+
+        def then(frames: "list[bytes]") -> None:
+            started = self.memo.evaluate(session.principal, func, args, timeout, frames)
+            self._wait(session, head, func, args, started)
+
+        session.http.run(Arguments(self.memo, args, then, lambda why: send_failure(session, INVALID_ARGUMENTS, why)))
+
+    def _wait(
+        self,
+        session: HttpSession,
+        head: RequestHead,
+        func: str,
+        args: "list[Cid]",
+        evaluation: "Evaluation | tuple[str, str]",
+    ) -> None:
         if isinstance(evaluation, tuple):
             send_failure(session, *evaluation)
             return
@@ -425,12 +428,12 @@ class MemoWorker(Session):
             poll.endpoint.send_node(poll.session, poll.head, None, EPHEMERAL)
 
     def answer(self, result: Cid) -> None:
-        known, node = self.all.memo.get(result)
+        frames, why = self.all.memo.reply_of(result)
         if self.worker is not None:
-            if known:
-                self.broker.final(self.worker, self.token, frames_of(node))
+            if why:
+                self.broker.fail(self.worker, self.token, FAILED, why)
             else:
-                self.broker.fail(self.worker, self.token, FAILED, "the result is not in the store")
+                self.broker.final(self.worker, self.token, frames)
         self.broker.session_closed(self, CloseReason(CloseCause.COMPLETE, "answered"))
 
     def dismiss(self, worker: Worker) -> None:
@@ -469,6 +472,11 @@ class MemoWorkerEndpoint(NodeEndpoint):
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         cid = read_link(head, body)
+        data = self.memo.store.node(cid)
+        if data is not None and len(data) > MAX_CONTROL:
+            raise HttpError(
+                400, f"the worker info has more than {MAX_CONTROL:,} bytes (MAX_CONTROL)", close=False, type_=BAD_WORKER
+            )
         known, info = self.memo.get(cid)
         if not known:
             raise HttpError(400, f"{cid.text()} is not in the store", close=False, type_=UNKNOWN_CID)

@@ -139,6 +139,29 @@ def decode(data: bytes) -> Node:
     return node
 
 
+class CborHeads:
+    """Reads deterministic CBOR, which this module wrote, head by head."""
+
+    __slots__ = ("at", "data", "info")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+        self.info = 0  # additional information of the last head
+
+    def next(self) -> "tuple[int, int]":
+        """(major type, number)"""
+        first = self.data[self.at]
+        self.at += 1
+        self.info = info = first & 31
+        if info < 24:
+            return first >> 5, info
+        size = 1 << info - 24
+        number = int.from_bytes(self.data[self.at : self.at + size], "big")
+        self.at += size
+        return first >> 5, number
+
+
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data = data

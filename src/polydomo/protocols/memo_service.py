@@ -7,14 +7,14 @@ a byte string Node, or a list of them if it has several frames.
 
 from typing import Final
 
-from polydomo.limits import MAX_EVALUATIONS, MAX_FAILED_EVALUATIONS
+from polydomo.limits import MAX_BODY_FRAMES, MAX_CONTROL, MAX_EVALUATIONS, MAX_FAILED_EVALUATIONS
 from polydomo.protocols import principals
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.detached_link import DetachedLink
 from polydomo.protocols.http_session import Poll
-from polydomo.protocols.memo_cid import Cid
+from polydomo.protocols.memo_cid import RAW, Cid
 from polydomo.protocols.memo_json import to_json
-from polydomo.protocols.memo_node import Node, NodeError, node_cid, node_from
+from polydomo.protocols.memo_node import CborHeads, Node, NodeError, node_cid, node_from
 from polydomo.protocols.memo_values import MemoValues
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
@@ -87,10 +87,25 @@ class MemoService(Session):
         except NodeError:
             return False, None
 
+    def reply_of(self, cid: Cid) -> "tuple[bytes, str]":
+        """A result as the reply for a client of another protocol, or why it cannot be one."""
+        data = self.store.node(cid)
+        if data is None:
+            return b"", "the result is not in the store"
+        if cid.content_type == RAW:
+            return join([data]), ""
+        if len(data) > MAX_CONTROL and not is_list_of_octets(data):
+            return (
+                b"",
+                f"the result has {len(data):,} bytes; one that is not a byte string, or a list of them, has at most {MAX_CONTROL:,}",
+            )
+        known, node = self.get(cid)
+        return (frames_of(node), "") if known else (b"", "the result is not a Node")
+
     # --- calls
 
-    def evaluate(self, principal: str, func: str, args: "list[Cid]", timeout: float) -> "Evaluation | tuple[str, str]":
-        """Starts the evaluation of a call without a result, or returns the running one. If it fails, returns the code and text."""
+    def find(self, func: str, args: "list[Cid]") -> "Evaluation | tuple[str, str] | None":
+        """The running evaluation of a call, or the code and text of its failure. None if it can be started."""
         key = (func, tuple(args))
         evaluation = self.running.get(key)
         if evaluation is not None:
@@ -100,12 +115,17 @@ class MemoService(Session):
             return failure
         if len(self.running) >= MAX_EVALUATIONS:
             return "refused", f"{MAX_EVALUATIONS} calls are being evaluated"
-        frames: list[bytes] = []
-        for cid in args:
-            known, node = self.get(cid)
-            if not known:
-                return "invalid-arguments", MISSING + cid.text()
-            frames.append(frame_of(node))
+        return None
+
+    def evaluate(
+        self, principal: str, func: str, args: "list[Cid]", timeout: float, frames: "list[bytes]"
+    ) -> "Evaluation | tuple[str, str]":
+        """Starts the evaluation of a call whose arguments have these frames, or returns the running one. If it fails at once, returns
+        the code and text."""
+        key = (func, tuple(args))
+        running = self.running.get(key)
+        if running is not None:
+            return running
         if not self._opened:
             self._opened = True
             self.broker.session_opened(self)
@@ -142,6 +162,20 @@ class MemoService(Session):
                 self.failures[evaluation.key] = code, text
                 if len(self.failures) > MAX_FAILED_EVALUATIONS:
                     del self.failures[next(iter(self.failures))]
+
+
+def is_list_of_octets(data: bytes) -> bool:
+    """Whether the CBOR is a list of byte strings, and has no more of them than a message has frames."""
+    reader = CborHeads(data)
+    major, count = reader.next()
+    if major != 4 or count > MAX_BODY_FRAMES:
+        return False
+    for _ in range(count):
+        major, size = reader.next()
+        if major != 2:
+            return False
+        reader.at += size
+    return True
 
 
 def frame_of(node: Node) -> bytes:

@@ -3,8 +3,14 @@
 ``stores.memo.MemoStore`` keeps them on disk; this class keeps them in memory, for tests and the simulator.
 """
 
+from polydomo.limits import MAX_MEMODB_LISTED
 from polydomo.native import mypyc_attr
 from polydomo.protocols.memo_cid import Cid
+
+
+def packed(args: "list[Cid]") -> bytes:
+    """The arguments of a call as one key."""
+    return b"".join([bytes((len(cid.raw),)) + cid.raw for cid in args])
 
 
 class StoreFault(Exception):
@@ -38,8 +44,9 @@ class MemoValues:
     def head(self, name: str) -> Cid | None:
         return self._heads.get(name)
 
-    def heads(self) -> "list[str]":
-        return sorted(self._heads)
+    def heads(self, after: str = "", most: int = MAX_MEMODB_LISTED) -> "list[str]":
+        """In order, those that follow the name ``after``."""
+        return sorted(name for name in self._heads if name > after)[:most]
 
     def set_head(self, name: str, cid: Cid) -> None:
         self._heads[name] = cid
@@ -48,11 +55,14 @@ class MemoValues:
         """The stored result of a call, if there is one."""
         return self._calls.get(func, {}).get(tuple(args))
 
-    def funcs(self) -> "list[str]":
-        return sorted(self._calls)
+    def funcs(self, after: str = "", most: int = MAX_MEMODB_LISTED) -> "list[str]":
+        return sorted(name for name in self._calls if name > after)[:most]
 
-    def calls(self, func: str) -> "list[list[Cid]]":
-        return [list(args) for args in self._calls.get(func, {})]
+    def calls(self, func: str, after: "list[Cid] | None" = None, most: int = MAX_MEMODB_LISTED) -> "list[list[Cid]]":
+        """Arguments in the order of ``packed``, those that follow ``after``."""
+        last = packed(after or [])
+        found = sorted((packed(list(args)), list(args)) for args in self._calls.get(func, {}))
+        return [args for key, args in found if key > last][:most]
 
     def set_call(self, func: str, args: "list[Cid]", result: Cid) -> None:
         self._calls.setdefault(func, {})[tuple(args)] = result

@@ -10,7 +10,7 @@ from typing import Final
 from polydomo.limits import MAX_NODE_TEXT, STEP_BYTES, STEP_TOKENS
 from polydomo.protocols.memo_cid import RAW, Cid, read_cid
 from polydomo.protocols.memo_json import float_text
-from polydomo.protocols.memo_node import FLOATS, NodeError, decode
+from polydomo.protocols.memo_node import FLOATS, CborHeads, NodeError, decode
 
 Fetch = Callable[[Cid], "bytes | None"]  # the bytes that a CID identifies
 
@@ -18,14 +18,13 @@ WORDS: Final = {20: b"false", 21: b"true", 22: b"null"}
 BASE64_STEP: Final = STEP_BYTES // 3 * 3  # a part of a byte string whose base64 needs no padding
 
 
-class _Source:
+class _Source(CborHeads):
     """The bytes of one Node, and the position in them."""
 
-    __slots__ = ("at", "data", "depth")
+    __slots__ = ("depth",)
 
     def __init__(self, data: bytes, depth: int) -> None:
-        self.data = data
-        self.at = 0
+        super().__init__(data)
         self.depth = depth  # links in it are followed this many times
 
 
@@ -94,27 +93,16 @@ class NodeText:
         top.started = True
         top.left -= 1
         if top.is_map:
-            size = self._head(source)[2]
+            size = source.next()[1]
             self.out += json.dumps(source.data[source.at : source.at + size].decode(), ensure_ascii=False).encode()
             source.at += size
             self.out += b":"
         self._value(source)
         return True
 
-    def _head(self, source: _Source) -> "tuple[int, int, int]":
-        data = source.data
-        first = data[source.at]
-        source.at += 1
-        info = first & 31
-        if info < 24:
-            return first >> 5, info, info
-        size = 1 << info - 24
-        number = int.from_bytes(data[source.at : source.at + size], "big")
-        source.at += size
-        return first >> 5, info, number
-
     def _value(self, source: _Source) -> None:
-        major, info, number = self._head(source)
+        major, number = source.next()
+        info = source.info
         out = self.out
         if major == 0:
             out += b"%d" % number
@@ -142,7 +130,7 @@ class NodeText:
             out += b'{"float":"%b"}' % float_text(float(value)).encode()
 
     def _link(self, source: _Source) -> None:
-        size = self._head(source)[2]
+        size = source.next()[1]
         cid = read_cid(source.data[source.at + 1 : source.at + size])
         source.at += size
         data = self._fetch(cid) if source.depth > 0 else None

@@ -19,6 +19,7 @@ from typing import Any
 
 from polydomo.errors import SettingError
 from polydomo.limits import (
+    MAX_MEMODB_LISTED,
     MEMO_CHECKPOINT,
     MEMO_CHECKPOINT_BYTES,
     MEMO_KEEP_AGE,
@@ -30,7 +31,7 @@ from polydomo.limits import (
     MIB,
 )
 from polydomo.protocols.memo_cid import Cid, read_cid
-from polydomo.protocols.memo_values import MemoValues, StoreFault
+from polydomo.protocols.memo_values import MemoValues, StoreFault, packed
 from polydomo.stores.memo_checks import MemoCopy, call_sum, head_sum, is_node, reply_sum
 from polydomo.stores.salvage import Sound, Table, open_sound, tolerant
 
@@ -129,12 +130,13 @@ class MemoStore(MemoValues):
             raise StoreFault(f"the head {name[:100]!r} in {self.path} is damaged; set it again")
         return read_cid(rows[0][0])
 
-    def heads(self) -> list[str]:
-        return [
-            name
-            for name, cid, checks in self._rows(f"SELECT {HEADS.columns} FROM head ORDER BY name")
-            if checks == head_sum(name, cid)
-        ]
+    def heads(self, after: str = "", most: int = MAX_MEMODB_LISTED) -> list[str]:
+        while True:
+            rows = self._rows(f"SELECT {HEADS.columns} FROM head WHERE name > ? ORDER BY name LIMIT ?", (after, most))
+            found = [name for name, cid, checks in rows if checks == head_sum(name, cid)]
+            if found or len(rows) < most:
+                return found
+            after = rows[-1][0]  # all of these were damaged
 
     def set_head(self, name: str, cid: Cid) -> None:
         with self._writing() as db:
@@ -144,32 +146,45 @@ class MemoStore(MemoValues):
 
     def call(self, func: str, args: list[Cid]) -> Cid | None:
         """A damaged result is removed; the call is evaluated again."""
-        packed = _pack(args)
+        key = packed(args)
         try:
-            rows = self._rows("SELECT result, checks FROM call WHERE func = ? AND args = ?", (func, packed))
+            rows = self._rows("SELECT result, checks FROM call WHERE func = ? AND args = ?", (func, key))
         except StoreFault:
             return None
         if not rows:
             return None
-        if rows[0][1] == call_sum(func, packed, rows[0][0]):
+        if rows[0][1] == call_sum(func, key, rows[0][0]):
             return read_cid(rows[0][0])
         LOG.error("a stored result of %s in %s is damaged and was removed", func, self.path)
         with self._writing() as db:
-            db.execute("DELETE FROM call WHERE func = ? AND args = ?", (func, packed))
+            db.execute("DELETE FROM call WHERE func = ? AND args = ?", (func, key))
         return None
 
-    def funcs(self) -> list[str]:
-        return [func for (func,) in self._rows("SELECT DISTINCT func FROM call ORDER BY func")]
+    def funcs(self, after: str = "", most: int = MAX_MEMODB_LISTED) -> list[str]:
+        found: list[str] = []
+        while len(found) < most:  # one look-up for each: DISTINCT would read all calls
+            rows = self._rows("SELECT func FROM call WHERE func > ? ORDER BY func LIMIT 1", (after,))
+            if not rows:
+                break
+            after = rows[0][0]
+            found.append(after)
+        return found
 
-    def calls(self, func: str) -> list[list[Cid]]:
-        rows = self._rows("SELECT args, result, checks FROM call WHERE func = ? ORDER BY args", (func,))
-        return [_unpack(args) for args, result, checks in rows if checks == call_sum(func, args, result)]
+    def calls(self, func: str, after: list[Cid] | None = None, most: int = MAX_MEMODB_LISTED) -> list[list[Cid]]:
+        last = packed(after or [])
+        text = "SELECT args, result, checks FROM call WHERE func = ? AND args > ? ORDER BY args LIMIT ?"
+        while True:
+            rows = self._rows(text, (func, last, most))
+            found = [_unpack(args) for args, result, checks in rows if checks == call_sum(func, args, result)]
+            if found or len(rows) < most:
+                return found
+            last = rows[-1][0]  # all of these were damaged
 
     def set_call(self, func: str, args: list[Cid], result: Cid) -> None:
         with self._writing() as db:
-            packed = _pack(args)
-            sums = call_sum(func, packed, result.raw)
-            db.execute("INSERT OR REPLACE INTO call VALUES (?, ?, ?, ?)", (func, packed, result.raw, sums))
+            key = packed(args)
+            sums = call_sum(func, key, result.raw)
+            db.execute("INSERT OR REPLACE INTO call VALUES (?, ?, ?, ?)", (func, key, result.raw, sums))
 
     def delete_calls(self, func: str) -> int:
         with self._writing() as db:
@@ -414,15 +429,11 @@ def _checkpoint(path: Path) -> None:
         db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
-def _pack(args: list[Cid]) -> bytes:
-    return b"".join(bytes((len(cid.raw),)) + cid.raw for cid in args)
-
-
-def _unpack(packed: bytes) -> list[Cid]:
+def _unpack(key: bytes) -> list[Cid]:
     found: list[Cid] = []
     at = 0
-    while at < len(packed):
-        end = at + 1 + packed[at]
-        found.append(read_cid(packed[at + 1 : end]))
+    while at < len(key):
+        end = at + 1 + key[at]
+        found.append(read_cid(key[at + 1 : end]))
         at = end
     return found
