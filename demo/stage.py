@@ -18,7 +18,7 @@ import polydomo
 from demo.show import Show
 
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 20.0  # seconds for anything that should happen immediately, on a busy machine
+PATIENCE = 60.0  # seconds for anything that should happen immediately, on a busy machine
 POLITE = 3.0  # seconds for a process to exit after SIGTERM
 
 # MDP workers are lost after three of these intervals, instead of three times 2.5 s. The journal keeps every message for the last steps.

@@ -21,7 +21,7 @@ KEY_LINES = [
     r"^   ✓ the broker is up \(tcp://127\.0\.0\.1:\d+\)$",
     r"^   ✓ a client of any protocol reaches a worker of any other \(99 of 99 calls\)$",
     r"^ .* SIGKILL$",
-    r"^   ✓ another worker takes over \(\d\.\d\d s after the kill\)$",
+    r"^   ✓ another worker takes over \(\d+\.\d\d s after the kill\)$",
     r"^   ✓ the client gets one reply, not two",
     r"^ .* broker: stale reply of w\d+ dropped, ",
     r"^   ✓ the late reply is dropped",
@@ -68,7 +68,7 @@ def play(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
     try:
         out, _ = process.communicate(timeout=TIME)
-        end = time.monotonic() + 30  # a process that was told to end may take a moment on a busy machine
+        end = time.monotonic() + 60  # a process that was told to end may take a moment on a busy machine
         while left := living(process.pid):
             assert time.monotonic() < end, left
             time.sleep(0.05)

@@ -62,7 +62,7 @@ def test_the_example_of_publishing() -> None:
             [sys.executable, "-c", code.replace("tcp://127.0.0.1:5246", broker.url)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=250,
         )
     assert (run.returncode, run.stdout, run.stderr) == (0, "[b'weather.oslo', b'snow']\n", "")
 
@@ -88,7 +88,7 @@ def test_the_fixture_of_the_docstring(tmp_path: Path) -> None:
         env={"PYTHONPATH": str(ROOT / "src"), "PATH": ""},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=250,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "3 passed" in run.stdout
@@ -121,7 +121,7 @@ def test_the_package_is_cheap_to_import() -> None:
         env={"PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=250,
     )
     first, names = run.stdout.splitlines()
     assert first == "0"

@@ -31,7 +31,7 @@ def test_the_example_prints_the_documented_output(path: Path) -> None:
             env={**os.environ, "POLYDOMO_TO": broker.url},
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=250,
             check=False,
         )
     assert (run.returncode, run.stdout) == (0, expected(path)), run.stderr

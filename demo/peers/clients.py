@@ -13,7 +13,7 @@ import zmq
 import polydomo
 from demo.peers.dialects import Dialect
 
-PATIENCE = 10.0  # seconds for a call that should be answered at once
+PATIENCE = 60.0  # seconds for a call that should be answered at once
 
 
 class Client(Protocol):
