@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.cli.shell import RECENT
+from tests.orphans import Orphans
 from tests.stalls import Stalls
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, py
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Stalls())
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Orphans())
 
 
 @pytest.hookimpl(wrapper=True)

@@ -38,10 +38,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def descendants(root: int) -> list[int]:
-    """``root`` and every process below it, without those that somebody has stopped: a test may have stopped its broker."""
+def descendants(root: int) -> dict[int, str]:
+    """``root`` and every process below it, with their states as ``ps`` shows them."""
     children: dict[int, list[int]] = defaultdict(list)
-    stopped: set[int] = set()
+    states: dict[int, str] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -49,12 +49,16 @@ def descendants(root: int) -> list[int]:
             except OSError:
                 continue  # it has just ended
             children[int(parent)].append(int(entry.name))
-            if state == "T":
-                stopped.add(int(entry.name))
+            states[int(entry.name)] = state
     found = [root]
     for process in found:
         found += children[process]
-    return [process for process in found if process not in stopped]
+    return {process: states[process] for process in found if process in states}
+
+
+def running(root: int) -> list[int]:
+    """The same without those that somebody has stopped: a test may have stopped its broker."""
+    return [process for process, state in descendants(root).items() if state != "T"]
 
 
 def send(processes: Sequence[int], number: signal.Signals) -> None:
@@ -68,7 +72,7 @@ def send(processes: Sequence[int], number: signal.Signals) -> None:
 def stop_for(root: int, seconds: float) -> None:
     """Processes that start while the others are stopped are stopped too: the second look finds them."""
     stopped: list[int] = []
-    while new := [each for each in descendants(root) if each not in stopped]:
+    while new := [each for each in running(root) if each not in stopped]:
         send(new, signal.SIGSTOP)
         stopped += new
     try:

@@ -1,4 +1,4 @@
-"""A test that failed while the machine stood still runs again, and the end of the run says so; and tests/stress.py."""
+"""How tests are run: those that failed while the machine stood still again, on a machine made slow, and with nothing left behind."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stress import descendants, stop_for
+from tests.stress import running, stop_for
 
 ROOT = Path(__file__).parent.parent
 SCENE = """
@@ -44,7 +44,7 @@ def test_the_end_of_a_run_counts_what_ran_again(tmp_path: Path, processes: str) 
         "def pytest_configure(config):\n    config.pluginmanager.register(Stalls())\n"
     )
     (tmp_path / "test_scene.py").write_text(SCENE.format(root=str(ROOT), pause=2.5))
-    done = run(tmp_path, processes)
+    done = run(tmp_path, processes).stdout
     assert "1 failed, 2 passed" in done, done
     # test_always runs again as well if this machine pauses just then.
     assert re.search("(1 test|2 tests) ran again after the machine stood still", done), done
@@ -52,10 +52,10 @@ def test_the_end_of_a_run_counts_what_ran_again(tmp_path: Path, processes: str) 
     assert "test_never" not in done, done
 
 
-def run(directory: Path, processes: str) -> str:
+def run(directory: Path, processes: str) -> "subprocess.CompletedProcess[str]":
     words = [sys.executable, "-m", "pytest", "-q", "-n", processes, "-p", "no:cacheprovider", "--rootdir", ".", "."]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "STALLED_"))}
-    return subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, timeout=250).stdout
+    return subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, timeout=250)
 
 
 def test_a_stop_reaches_every_process_and_leaves_alone_what_was_stopped_before() -> None:
@@ -64,15 +64,42 @@ def test_a_stop_reaches_every_process_and_leaves_alone_what_was_stopped_before()
         try:
             assert parent.stdout is not None
             parent.stdout.readline()
-            both = descendants(parent.pid)
+            both = running(parent.pid)
             assert len(both) == 2
             os.kill(both[1], signal.SIGSTOP)
-            while descendants(parent.pid) != both[:1]:
+            while running(parent.pid) != both[:1]:
                 pass
             stop_for(parent.pid, 0.01)
-            assert descendants(parent.pid) == both[:1]  # the parent runs again; its child is stopped still
+            assert running(parent.pid) == both[:1]  # the parent runs again; its child is stopped still
             os.kill(both[1], signal.SIGCONT)
-            while descendants(parent.pid) != both:
+            while running(parent.pid) != both:
                 pass
         finally:
             parent.communicate(b"\n")
+
+
+def test_processes_that_tests_leave_behind_are_ended_and_named(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests import orphans\norphans.PATIENCE = 0.2\n\n\n"
+        "def pytest_configure(config):\n"
+        "    if not hasattr(config, 'workerinput'):\n        config.pluginmanager.register(orphans.Orphans())\n"
+    )
+    (tmp_path / "test_scene.py").write_text(
+        "import os, signal, subprocess, sys\n\ndef test_it():\n"
+        "    words = [sys.executable, '-c', 'import time; time.sleep(600)', 'left-behind']\n"
+        "    process = subprocess.Popen(words, start_new_session=True)\n"
+        "    open('process', 'w').write(str(process.pid))\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"  # the worker: nobody has time to end anything
+    )
+    done = run(tmp_path, "1")
+    process = (tmp_path / "process").read_text()
+    assert f"left behind by a test, and ended: {process} " in done.stderr, done.stdout + done.stderr
+    while not ended(int(process)):
+        pass
+
+
+def ended(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
