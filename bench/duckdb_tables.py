@@ -18,7 +18,15 @@ WINDOWS = (10, 60, 3600)  # seconds
 PARTS = """
 CREATE TEMP TABLE doubles AS SELECT run, number, date_trunc('hour', time) AS h, min(seq) AS first
     FROM rows GROUP BY ALL HAVING count(*) > 1;
-CREATE VIEW recorded AS SELECT rows.* FROM rows LEFT JOIN doubles d ON d.run = rows.run AND d.number = rows.number
+CREATE VIEW recorded AS SELECT rows.* REPLACE (if(client_protocol = 'job', CAST(dispatched IS NOT NULL AS INT), dispatches) AS dispatches,
+        epoch_us(time) - epoch_us(accepted) AS total_us,
+        CAST(floor(ln(greatest(epoch_us(time) - epoch_us(accepted), 1)) / ln(1.02)) AS INT) AS total_bucket,
+        CASE WHEN dispatches = 0 THEN epoch_us(time) - epoch_us(accepted)
+            WHEN dispatches = 1 AND attempts > 0 AND dispatched IS NOT NULL THEN epoch_us(dispatched) - epoch_us(accepted)
+            ELSE wait_us END AS wait_us,
+        CASE WHEN dispatches = 1 AND attempts > 0 AND dispatched IS NOT NULL THEN epoch_us(time) - epoch_us(dispatched) ELSE run_us END
+            AS run_us)
+    FROM rows LEFT JOIN doubles d ON d.run = rows.run AND d.number = rows.number
     AND d.h = date_trunc('hour', time)
     WHERE first IS NULL OR seq = first;
 CREATE TEMP TABLE back AS SELECT run, number, hop, attempt, seq, event, time, service, worker, peer, protocol,
@@ -70,7 +78,7 @@ CREATE VIEW parts AS SELECT r.* REPLACE (coalesce(c.worker, r.worker) AS worker,
         coalesce(c.worker_protocol, r.worker_protocol) AS worker_protocol,
         coalesce(c.worker_principal, r.worker_principal) AS worker_principal, coalesce(c.run_us, r.run_us) AS run_us,
         coalesce(c.wait_us, r.wait_us) AS wait_us,
-        if(c.request IS NULL, r.wait_bucket, CAST(floor(ln(greatest(c.wait_us, 1)) / ln(1.02)) AS INT)) AS wait_bucket),
+        CAST(floor(ln(greatest(coalesce(c.wait_us, r.wait_us), 1)) / ln(1.02)) AS INT) AS wait_bucket),
         coalesce(memo, '') AS memo, coalesce(keyed, '') AS keyed, coalesce(key, '') AS key
     FROM recorded r LEFT JOIN corrected c USING (request) LEFT JOIN answers USING (run, number);
 CREATE TEMP TABLE crossing AS SELECT request AS part, parent, broker, worker_protocol FROM parts WHERE parent != '';
@@ -219,12 +227,14 @@ crowd AS (SELECT k."window" AS w, k.broker, k.service, greatest(1, round(sum(epo
         / greatest(1, epoch_us(max(until)) - epoch_us(min(since))))) AS workers
     FROM workers k JOIN present p ON p.w = k."window" AND p.run = k.run AND p.worker = k.worker
     WHERE k.turns > 0 AND k.protocol NOT IN ('memoised', 'keyed') GROUP BY ALL),
-asked AS (SELECT "window" AS w, broker, service, requests, ok, total_histogram FROM services WHERE seconds = 3600),
+asked AS (SELECT date_trunc('hour', time) AS w, broker, service, count(*) AS requests,
+    count(*) FILTER (outcome = 'ok' AND total_bucket <= 697) AS within
+    FROM parts WHERE client_protocol NOT IN ('job', 'memoised', 'keyed') GROUP BY ALL),
 joined AS (SELECT w, broker, service, coalesce(requests, 0) AS requests, coalesce(turns, 0) AS turns,
     coalesce(1e6 / nullif(came.mean, 0), 0) AS rate,
         coalesce(workers, 0) AS workers, coalesce(mean_run, 0) AS service_us, coalesce((spread_run / nullif(mean_run,
             0)) ** 2, 0) AS service_scv,
-        if(n > 1, coalesce((spread / nullif(came.mean, 0)) ** 2, 1), 1) AS arrival_scv, mean_wait AS measured_wait_us, ok, total_histogram
+        if(n > 1, coalesce((spread / nullif(came.mean, 0)) ** 2, 1), 1) AS arrival_scv, mean_wait AS measured_wait_us, within
     FROM asked FULL JOIN served USING (w, broker, service) FULL JOIN came USING (w, broker,
         service) LEFT JOIN crowd USING (w, broker, service)),
 model AS (SELECT *, if(workers > 0, rate * service_us / 1e6 / workers, 0) AS utilisation, turns >= 100 AND workers > 0
@@ -235,7 +245,7 @@ SELECT w AS "window", broker, service, requests, turns, rate, workers, service_u
     if(able, (SELECT max(i) FROM range(1, 1000) r(i) WHERE service_us * (arrival_scv + service_scv) / 2
         * (i / 1000) ** (sqrt(2 * (workers + 1)) - 1)
         / (workers * (1 - i / 1000)) <= 1000000) / 1000 * workers * 1e6 / service_us, NULL) AS capacity,
-    coalesce(greatest(0, list_sum([e.value FOR e IN map_entries(total_histogram) IF e.key <= 697]) - (requests - ok)), 0) AS within
+    coalesce(within, 0) AS within
 FROM model
 """
 

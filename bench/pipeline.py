@@ -3,9 +3,11 @@
     python -m bench.pipeline --million 10
     python -m bench.pipeline --scaling 1 2 5 10 20
 
-Time counts from a session that is up and DuckDB that is imported, until the tables are on disk as Parquet. CPU
-seconds are given, too, since other work on the machine changes them less; for Spark they include the session's
-start and end. Memory is the peak of all processes together. Every planted breach must be found, and nothing else.
+    python -m bench.pipeline --million 1 --old ../polydomo-0.2
+
+Spark is measured as a user runs it: a new process and a new session, until it has ended. DuckDB's time counts from an import to the tables
+on disk as Parquet. CPU seconds are given, too, since other work on the machine changes them less. Memory is the peak of all processes
+together. Every planted breach must be found, and nothing else. ``--old`` measures the command of another tree on the same journals.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import os
 import re
 import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -24,6 +27,7 @@ from typing import Any
 
 from bench.generate_journal import generate
 
+ROOT = Path(__file__).resolve().parents[1]
 # What is compared, column by column; percentiles may differ by 1 %.
 COMPARED = {
     "requests": "request broker run number seq service last_service client client_peer client_protocol worker worker_protocol "
@@ -62,18 +66,19 @@ KEYS = {
 
 
 class Tree(threading.Thread):
-    """Watches the resident memory of this process and all that it started, together."""
+    """Watches the resident memory of all processes that this one started, together, and counts those that run Python."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.peak = 0
-        self.cpu = 0.0  # seconds that watching took
+        self.pythons = 0
         self.over = threading.Event()
 
     def run(self) -> None:
-        while not self.over.wait(0.5):
-            self.peak = max(self.peak, sum(map(_resident, _family(os.getpid()))))
-            self.cpu = time.thread_time()
+        while not self.over.wait(0.3):
+            family = _family(os.getpid())[1:]
+            self.peak = max(self.peak, sum(map(_resident, family)))
+            self.pythons = max(self.pythons, sum(_is_python(process) for process in family))
 
 
 def _family(root: int) -> list[int]:
@@ -99,37 +104,57 @@ def _resident(process: int) -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def _cpu(process: int) -> float:
-    """CPU seconds of a process, and of its children that have ended."""
+def _is_python(process: int) -> bool:
     try:
-        fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+        return Path(f"/proc/{process}/comm").read_text().startswith("python")
     except OSError:
-        return 0.0
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+        return False
 
 
-def by_spark(journals: list[str], tables: str, heap: str) -> dict[str, Any]:
-    """Time counts from a session that is up; CPU seconds are those of all processes, from its start to its end."""
-    from polydomo.pipeline import batch, session
-    from polydomo.pipeline.executors import OnSpark
+# As the command does it, and prints how many stages Spark ran.
+PROGRAM = """
+import sys
+from polydomo.pipeline import batch, session
+with session.Session(lambda rows: session.build(archive=True, rows=rows)) as spark:
+    summary = batch.run(sys.argv[2:], sys.argv[1], session=spark)
+    stages = spark.started._jsc.sc().dagScheduler().nextStageId() if spark.started is not None else 0
+print("problems:", summary.problems)
+print("stages:", stages)
+"""
 
-    spark = session.build("local[2]", conf={"spark.driver.memory": heap})
-    spark.range(1000).selectExpr("sum(id)").collect()
+
+def measured(words: list[str]) -> dict[str, Any]:
+    """A command, cold: wall time, CPU seconds of all processes, the peak of their memory, Python processes besides the first."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     watch = Tree()
     watch.start()
     began = time.monotonic()
-    summary = batch.run(journals, tables, executor=OnSpark(lambda: spark))
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
     seconds = time.monotonic() - began
     watch.over.set()
-    cpu = sum(map(_cpu, _family(os.getpid()))) - watch.cpu
-    session.close(spark)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    stages = re.search(r"^stages: (\d+)$", done.stdout, re.M)
     return {
         "seconds": seconds,
-        "cpu": cpu,
+        "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
         "memory": watch.peak,
-        "tasks": summary.tasks,
-        "problems": summary.problems,
+        "pythons": max(0, watch.pythons - 1),
+        "stages": int(stages[1]) if stages else 0,
     }
+
+
+def by_spark(journals: list[str], tables: str) -> dict[str, Any]:
+    return measured([sys.executable, "-c", PROGRAM, tables, *journals])
+
+
+def by_old(tree: Path, journals: list[str], tables: str) -> dict[str, Any]:
+    """The command of another tree, with its own environment."""
+    given = [word for journal in journals for word in ("--journal", journal)]
+    return measured(
+        [str(tree / ".venv" / "bin" / "python"), "-m", "polydomo", "pipeline", "run", *given, "--tables", tables]
+    )
 
 
 def by_duckdb(journals: list[str], tables: str, planted: list[Any], pipe: Any) -> None:
@@ -185,18 +210,19 @@ def _cast(column: str) -> str:
     return f'CAST("{column}" AS {kind}) AS "{column}"'
 
 
-def measure(million: float, seed: int, heap: str, scratch: Path) -> dict[str, Any]:
+def measure(million: float, seed: int, old: Path | None, scratch: Path) -> dict[str, Any]:
     journal, tables = scratch / f"journal-{million:g}", scratch / "tables"
-    shutil.rmtree(tables, ignore_errors=True)
+    for directory in (tables, scratch / "old"):
+        shutil.rmtree(directory, ignore_errors=True)
     if (journal / "planted.json").is_file():
         facts = json.loads((journal / "planted.json").read_text())
     else:
         facts = generate(journal, int(million * 1e6), seed, breaches=3)
     journals = [str(journal / name) for name in facts["brokers"]]
     context = multiprocessing.get_context("spawn")
-    # a separate process for Spark too, so that the memory of the generator does not count
-    with context.Pool(1) as pool:
-        spark = pool.apply(by_spark, (journals, str(tables), heap))
+    spark = by_spark(journals, str(tables))
+    again = by_spark(journals, str(tables))  # nothing is new
+    before = by_old(old, journals, str(scratch / "old")) if old else None
     ear, mouth = context.Pipe()
     process = context.Process(target=by_duckdb, args=(journals, str(tables), facts["planted"], mouth))
     process.start()
@@ -211,6 +237,8 @@ def measure(million: float, seed: int, heap: str, scratch: Path) -> dict[str, An
         "breaches": len(facts["planted"]),
         "audited": audited,
         "spark": spark,
+        "nothing new": again,
+        "old": before,
         "duckdb": duck,
         "load": os.getloadavg()[0],
     }
@@ -219,13 +247,16 @@ def measure(million: float, seed: int, heap: str, scratch: Path) -> dict[str, An
 def show(found: dict[str, Any]) -> None:
     spark, duck = found["spark"], found["duckdb"]
     print(f"{found['rows'] / 1e6:.2f} million rows of messages (load of the machine {found['load']:.1f})")
-    for name, result in (("Spark", spark), ("DuckDB", duck)):
-        print(f"  {name:7s} {result['seconds']:7.1f} s {result['cpu']:7.1f} CPU s {result['memory'] / 2**20:7.0f} MiB")
+    shown = [("Spark", spark), ("nothing new", found["nothing new"]), ("DuckDB", duck)]
+    for name, result in [*shown, *([("old", found["old"])] if found["old"] else [])]:
+        print(f"  {name:12s} {result['seconds']:7.1f} s {result['cpu']:7.1f} CPU s {result['memory'] / 2**20:7.0f} MiB")
     print(f"  (DuckDB {duck['computed']:.1f} s until all is in memory, the rest to write it)")
     print(
         f"  Spark takes {spark['seconds'] / duck['seconds']:.1f} times DuckDB's time, {spark['cpu'] / duck['cpu']:.1f} times its CPU"
     )
-    print(f"  {spark['tasks']} tasks")
+    if found["old"]:
+        print(f"  Spark takes {spark['seconds'] / found['old']['seconds']:.1f} times the time of the old engine")
+    print(f"  {spark['stages']} stages; {spark['pythons']} Python processes besides the driver")
     print("  rows: " + ", ".join(f"{name} {count:,}" for name, count in duck["rows"].items()))
     print(f"  tables equal: {'yes' if not duck['different'] else duck['different']}")
     print(f"  {found['breaches']} breaches planted; all found, and nothing else: {'yes' if found['audited'] else 'NO'}")
@@ -236,18 +267,23 @@ def main() -> None:
     parser.add_argument("--million", type=float, default=1.0)
     parser.add_argument("--scaling", type=float, nargs="+", help="several sizes, in millions of rows")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--heap", default="1g", help="of Spark's driver")
+    parser.add_argument(
+        "--old",
+        type=Path,
+        metavar="TREE",
+        help="a tree of an earlier version, with its .venv, to measure beside this one",
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="of journals, which are generated once")
     parser.add_argument("--out", type=Path, help="write the measurements as JSON")
     given = parser.parse_args()
-    measured = []
+    results = []
     with tempfile.TemporaryDirectory(prefix="polydomo-bench-") as scratch:
         for million in given.scaling or [given.million]:
-            measured.append(measure(million, given.seed, given.heap, given.keep or Path(scratch)))
-            show(measured[-1])
+            results.append(measure(million, given.seed, given.old, given.keep or Path(scratch)))
+            show(results[-1])
             if given.out:
-                given.out.write_text(json.dumps(measured, indent=1) + "\n")
-    if any(found["duckdb"]["different"] or not found["audited"] for found in measured):
+                given.out.write_text(json.dumps(results, indent=1) + "\n")
+    if any(found["duckdb"]["different"] or not found["audited"] for found in results):
         sys.exit(1)
 
 

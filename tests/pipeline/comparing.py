@@ -37,7 +37,7 @@ def table_rows(tables: Path, name: str) -> list[Row]:
 
 
 def comparable(name: str, rows: Iterable[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    columns = TABLES[name].stored
+    columns = [column for column in TABLES[name].stored if column.name != "turns"]  # `hops` has its rows
     return sorted((tuple(_value(column, row[column.name]) for column in columns) for row in rows), key=repr)
 
 

@@ -1,8 +1,7 @@
 """One Spark session for all tests of a process, created on first use."""
 
-import tempfile
+import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,23 +11,19 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark() -> "Iterator[SparkSession]":
+def spark() -> "SparkSession":
     pytest.importorskip("pyspark")
-    from polydomo.pipeline import session
+    from tests.pipeline.shared import shared
 
-    with tempfile.TemporaryDirectory(prefix="polydomo-spark-") as scratch:
-        conf = {
-            "spark.driver.extraJavaOptions": session.QUICK,
-            "spark.driver.memory": "1g",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.default.parallelism": "2",
-            "spark.sql.adaptive.enabled": "false",  # nothing to adapt to in a few rows, and every stage would be planned anew
-            "spark.local.dir": scratch,
-            "spark.sql.warehouse.dir": str(Path(scratch) / "warehouse"),
-        }
-        made = session.build(conf=conf, master="local[2]")
-        yield made
-        session.close(made)
+    return shared()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _closed() -> Iterator[None]:
+    """Closes the session that tests have shared."""
+    yield
+    if "tests.pipeline.shared" in sys.modules:
+        sys.modules["tests.pipeline.shared"].close()
 
 
 SMALL = (
@@ -43,6 +38,7 @@ SMALL = (
     "test_commit.py",
     "test_connect.py",
     "test_payloads.py",
+    "test_user_tables.py",
 )  # in every run; the others are long forms
 
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from polydomo.journal.histogram import bucket
 from polydomo.journal.ids import RequestId
 from polydomo.pipeline.tables import TABLES
+from polydomo.pipeline.tables.table import arrow_type
 
 Row = dict[str, Any]
 
@@ -32,11 +33,10 @@ _PLAIN = {
 
 def arrow(kind: str) -> tuple[Any, Any]:
     """Arrow's type for one of Spark's types, and its default value."""
-    if kind.startswith("MAP<"):
-        key, value = kind[4:-1].split(", ")
-        return pa.map_(arrow(key)[0], arrow(value)[0]), []
-    if kind.startswith("ARRAY<"):
-        return pa.list_(arrow(kind[6:-1])[0]), []
+    if kind.startswith("ARRAY<STRUCT<"):
+        return arrow_type(kind), None
+    if kind.startswith(("MAP<", "ARRAY<")):
+        return arrow_type(kind), []
     return _PLAIN[kind]
 
 

@@ -8,9 +8,10 @@ import pytest
 from polydomo.journal import schema
 from tests.pipeline.comparing import comparable, table_rows
 from tests.pipeline.journals import Row, at, message, record, write
+from tests.pipeline.shared import load
 
-pytest.importorskip("duckdb")
-from polydomo.pipeline import batch, segments
+pytest.importorskip("pyspark")
+from polydomo.pipeline import segments
 from polydomo.pipeline.batch import Options
 from polydomo.pipeline.tables import TABLES
 
@@ -43,13 +44,13 @@ def files(tables: Path) -> dict[str, int]:
 def test_incremental_and_full_runs_give_the_same_tables(tmp_path: Path) -> None:
     journal, bits, whole = tmp_path / "journal", tmp_path / "bits", tmp_path / "whole"
     write(journal, EARLY)
-    first = batch.run([str(journal)], str(bits))
+    first = load([str(journal)], str(bits))
     assert (first.segments, first.units, first.problems) == (4, ["2026-01-31/12"], [])
     assert first.breaches == {} and first.runs == 2
     assert "no rule was broken in 2 broker runs" in first.verdict() and "one-holder" in first.verdict()
 
     before = files(bits)
-    again = batch.run([str(journal), str(journal)], str(bits))
+    again = load([str(journal), str(journal)], str(bits))
     assert (again.segments, again.units) == (0, [])
     assert files(bits) == before
 
@@ -58,14 +59,14 @@ def test_incremental_and_full_runs_give_the_same_tables(tmp_path: Path) -> None:
     torn = journal / "kind=requests" / "date=2026-01-31" / "hour=13" / "00000001-000000000009-000000000009.parquet"
     torn.write_bytes(b"PAR1 and no more")
     (torn.parent / "notes.txt").write_text("what is this")
-    second = batch.run([str(journal)], str(bits))
+    second = load([str(journal)], str(bits))
     assert second.units == ["2026-01-31/12", "2026-01-31/13"]
     assert second.breaches == {"attempts-bounded": 1}
     assert [line.split(": ")[0].rsplit("/", 1)[1] for line in second.problems] == ["notes.txt", torn.name]
     assert all(": skipped: " in line for line in second.problems)
 
     torn.unlink()
-    batch.run([str(journal)], str(whole))
+    load([str(journal)], str(whole))
     for table in TABLES:
         assert state(bits, table) == state(whole, table), table
     requests = named(whole, "requests")
@@ -74,10 +75,10 @@ def test_incremental_and_full_runs_give_the_same_tables(tmp_path: Path) -> None:
 
 def test_an_empty_directory_and_none(tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
-    summary = batch.run([str(tmp_path / "journal")], str(tmp_path / "tables"))
+    summary = load([str(tmp_path / "journal")], str(tmp_path / "tables"))
     assert (summary.segments, summary.verdict()) == (0, "Audit: there is nothing to check yet.")
     with pytest.raises(segments.NoJournal, match="no such directory"):
-        batch.run([str(tmp_path / "nowhere")], str(tmp_path / "tables"))
+        load([str(tmp_path / "nowhere")], str(tmp_path / "tables"))
 
 
 def test_the_same_segment_in_two_places_is_one(tmp_path: Path) -> None:
@@ -106,19 +107,19 @@ def test_merged_segments_are_not_new_and_what_is_new_in_them_is_taken_in(tmp_pat
     ]
     for piece in pieces[:2]:
         write(journal, piece)
-    first = batch.run([str(journal)], str(bits))
+    first = load([str(journal)], str(bits))
     assert first.segments == 3
     before = files(bits)
     assert merge_all(journal) == 1
-    again = batch.run([str(journal)], str(bits))
+    again = load([str(journal)], str(bits))
     assert (again.segments, again.units, again.problems, files(bits)) == (0, [], [], before)
 
     for piece in pieces[2:]:
         write(journal, piece)
     assert merge_all(journal) == 1  # segments that are in the tables, and some that are not
-    last = batch.run([str(journal)], str(bits))
+    last = load([str(journal)], str(bits))
     assert (last.segments, last.units, last.problems) == (2, ["2026-01-31/12"], [])
-    batch.run([str(journal)], str(whole))
+    load([str(journal)], str(whole))
     for table in TABLES:
         assert state(bits, table) == state(whole, table), table
     assert len(state(whole, "requests")) == 2
@@ -129,7 +130,7 @@ def test_through_arrows_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyP
     from polydomo.pipeline import storage
 
     write(tmp_path / "journal", EARLY)
-    batch.run([str(tmp_path / "journal")], str(tmp_path / "here"))
+    load([str(tmp_path / "journal")], str(tmp_path / "here"))
     for module in (storage, segments):
         monkeypatch.setattr(module, "has_scheme", lambda path: path.startswith("file://"))
     for name in ("duck", "hour"):
@@ -140,9 +141,9 @@ def test_through_arrows_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(commit, "has_scheme", lambda path: path.startswith("file://"))
     there = (tmp_path / "there").as_uri()
-    summary = batch.run([(tmp_path / "journal").as_uri()], there)
+    summary = load([(tmp_path / "journal").as_uri()], there)
     assert (summary.segments, summary.problems) == (4, [])
-    assert batch.run([(tmp_path / "journal").as_uri()], there).segments == 0
+    assert load([(tmp_path / "journal").as_uri()], there).segments == 0
     for table in TABLES:
         assert state(tmp_path / "there", table) == state(tmp_path / "here", table), table
 
@@ -159,7 +160,7 @@ def test_an_odd_journal_is_reported_in_a_line_each(tmp_path: Path) -> None:
     torn = write(journal, [record(4, 3, 2.0, 2.1, 2.2)])[0]
     torn.write_bytes(torn.read_bytes()[:-20])
     write(journal, [record(5, 4, 3.0, 3.1, 3.2, principal="ada")])
-    summary = batch.run([str(journal)], str(tmp_path / "tables"))
+    summary = load([str(journal)], str(tmp_path / "tables"))
     assert summary.segments == 3
     (unread,) = summary.problems
     assert unread.startswith(f"{torn}: skipped: cannot be read: ") and "\n" not in unread
@@ -177,9 +178,9 @@ def test_since_and_until(tmp_path: Path) -> None:
     write(journal, [record(n, n, n * 600.0, n * 600.0 + 1, n * 600.0 + 2) for n in range(1, 20)])
     found = segments.find([str(journal)], at(3700), at(7000))
     assert {segment.unit for segment in found.segments} == {"2026-01-31/13"}
-    batch.run([str(journal)], str(tmp_path / "tables"), Options(at(3700), at(7000)))
+    load([str(journal)], str(tmp_path / "tables"), Options(at(3700), at(7000)))
     assert {row["number"] for row in named(tmp_path / "tables", "requests")} == {7, 8, 9, 10, 11}
-    batch.run([str(journal)], str(tmp_path / "tables"))
+    load([str(journal)], str(tmp_path / "tables"))
     assert {row["number"] for row in named(tmp_path / "tables", "requests")} == set(range(1, 20))
 
 
@@ -189,8 +190,8 @@ def test_a_large_hour_is_divided_among_tasks(tmp_path: Path, monkeypatch: pytest
 
     facts = generate(tmp_path / "journal", 3000, seed=3, breaches=1, seconds=600)
     paths = [str(tmp_path / "journal" / name) for name in facts["brokers"]]
-    batch.run(paths, str(tmp_path / "whole"))
+    load(paths, str(tmp_path / "whole"))
     monkeypatch.setattr(limits, "PIPELINE_TASK_ROWS", 700)
-    assert batch.run(paths, str(tmp_path / "divided")).tasks > 10
+    assert load(paths, str(tmp_path / "divided")).tasks > 10
     for table in TABLES:
         assert state(tmp_path / "divided", table) == state(tmp_path / "whole", table), table

@@ -1,4 +1,4 @@
-"""The journal of a real broker that serves requests with idempotency keys: Spark makes the same tables as DuckDB in this process."""
+"""The journal of a real broker that serves requests with idempotency keys: Spark makes the same tables as plain Python."""
 
 import time
 from collections import Counter
@@ -12,11 +12,13 @@ pytest.importorskip("pyspark")
 import polydomo
 from polydomo.errors import CallFailed
 from polydomo.journal import schema
+from polydomo.journal.reader import conform, read_rows
 from polydomo.pipeline import batch
-from polydomo.pipeline.executors import OnSpark
 from polydomo.pipeline.tables import TABLES
 from tests.cli.shell import Broker
-from tests.pipeline.comparing import content, hours_are_right, table_rows
+from tests.pipeline.comparing import comparable, content, hours_are_right, table_rows
+from tests.pipeline.journals import Row
+from tests.pipeline.reference import Reference
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,23 +50,31 @@ def send(url: str) -> None:
                         call.result()
 
 
+def rows_of(path: Path, kind: str) -> list[Row]:
+    found = read_rows(str(path))
+    assert found is not None
+    return conform(found, kind).to_pylist()  # type: ignore[no-any-return]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("level", [schema.MESSAGES, schema.REQUESTS])
 def test_spark_makes_the_same_tables(spark: "SparkSession", tmp_path: Path, level: str) -> None:
     with Broker(tmp_path / "data", "--journal", level) as broker:
         send(broker.url)
-    journal = [str(tmp_path / "data" / "journal")]
-    here, there = tmp_path / "here", tmp_path / "there"
-    assert not batch.run(journal, str(here)).problems
-    executor = OnSpark(lambda: spark)
-    assert not batch.run(journal, str(there), executor=executor).problems
-    assert executor.started is not None
-    hours_are_right(there)
-    found, expected = content(there), content(here)
+    journal, tables = tmp_path / "data" / "journal", tmp_path / "tables"
+    assert not batch.run([str(journal)], str(tables), session=spark).problems
+    hours_are_right(tables)
+    rows = [
+        row
+        for kind in schema.KINDS
+        for path in journal.glob(f"kind={kind}/**/*.parquet")
+        for row in rows_of(path, kind)
+    ]
+    found, expected = content(tables), Reference(rows).tables
     for name in TABLES:
-        assert found[name] == expected[name], name
-    keyed = [row for row in table_rows(there, "requests") if row["key"]]
+        assert found[name] == comparable(name, expected[name]), name
+    keyed = [row for row in table_rows(tables, "requests") if row["key"]]
     assert keyed and {row["keyed"] for row in keyed} <= {"first", "joined"}
     if level == schema.MESSAGES:  # at level requests, the journal has no row for the first one
         assert Counter(row["key"] for row in keyed) == {f"order-{n}": 3 for n in range(KEYS)}

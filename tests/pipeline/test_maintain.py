@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("duckdb")
+pytest.importorskip("pyspark")
 import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
 from polydomo.cli.main import app
 from polydomo.journal import schema
-from polydomo.pipeline import batch
 from polydomo.pipeline.commit import BY_RUN, Store, TablesBusy
 from polydomo.pipeline.maintain import Done, floor_of, maintain
 from polydomo.pipeline.tables import TABLES
 from tests.pipeline.comparing import comparable, table_rows
 from tests.pipeline.journals import Row, message, record, write
+from tests.pipeline.shared import load
 
 HOUR = 3600.0
 ROWS: list[Row] = [
@@ -52,7 +52,7 @@ def split(tables: Path) -> None:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home: Path = tmp_path_factory.mktemp("maintained")
     write(home / "journal", ROWS)
-    batch.run([str(home / "journal")], str(home / "tables"))
+    load([str(home / "journal")], str(home / "tables"))
     split(home / "tables")
     return home
 
@@ -75,7 +75,7 @@ def test_files_of_an_hour_become_one_with_the_same_rows(tables: Path) -> None:
     assert (done.files_merged, done.files_made, done.hours_removed) == (dry.files_merged, dry.files_made, 0)
     assert rows_of(tables) == before and count(tables) == files - done.files_merged + done.files_made
     assert maintain(str(tables)).files_merged == 0
-    again = batch.run([str(tables.parent / "journal")], str(tables))
+    again = load([str(tables.parent / "journal")], str(tables))
     assert again.segments == 0
 
 
@@ -87,12 +87,12 @@ def test_removed_hours_stay_removed(tables: Path) -> None:
     requests = set(before["requests"])
     assert set(after["requests"]) < requests and len(after["requests"]) == 4
     assert not list(tables.glob("*/date=2026-01-31/hour=12"))
-    again = batch.run([str(tables.parent / "journal")], str(tables))
+    again = load([str(tables.parent / "journal")], str(tables))
     assert again.segments == 0 and rows_of(tables) == after
     late = [record(20, 30, HOUR + 50, HOUR + 51, HOUR + 52), record(21, 31, 50.0, 51.0, 52.0)]
     write(tables.parent / "journal", late[:1])
     write(tables.parent / "journal", late[1:])  # of the hour that was removed
-    last = batch.run([str(tables.parent / "journal")], str(tables))
+    last = load([str(tables.parent / "journal")], str(tables))
     assert last.units == ["2026-01-31/13"] and len(rows_of(tables)["requests"]) == 5
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("duckdb")
+pytest.importorskip("pyspark")
 
 from polydomo.errors import SettingError
 from polydomo.journal import schema
@@ -20,6 +20,7 @@ from polydomo.wire.frames import join
 from tests.pipeline import journals
 from tests.pipeline.comparing import table_rows
 from tests.pipeline.journals import Row, message
+from tests.pipeline.shared import load
 
 
 def published(seq: int, topic: str, content: bytes, when: float = 0.0, **more: Any) -> Row:
@@ -38,7 +39,7 @@ def stream(**columns: list[Any]) -> bytes:
 def run(directory: Path, rows: list[Row], *payloads: str) -> batch.Summary:
     journals.write(directory / "journal", rows)
     options = Options(payloads=[parsed(one) for one in payloads])
-    return batch.run([str(directory / "journal")], str(directory / "tables"), options)
+    return load([str(directory / "journal")], str(directory / "tables"), options)
 
 
 def rows_of(directory: Path, name: str, order: str = "seq, row") -> list[Row]:

@@ -1,4 +1,4 @@
-"""Journals from the simulator: plain Python, DuckDB in this process and DuckDB on Spark compute the same rows of every table.
+"""Journals from the simulator: plain Python and Spark compute the same rows of every table.
 
 The journals come from worlds full of faults (crashes of workers, clients and brokers, cut connections, bridges).
 Times are stretched, so that a minute becomes hours. Segments are loaded in several batches, some of them late, and must give the same
@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("duckdb")
+pytest.importorskip("pyspark")
 
 from polydomo.journal import schema
 from polydomo.journal.audit import kind_of
 from polydomo.journal.histogram import bucket
-from polydomo.pipeline import batch
+from polydomo.pipeline.audit import prefilter
 from polydomo.pipeline.batch import Options
-from polydomo.pipeline.engine import prefilters
-from polydomo.pipeline.engine.audit import SCOPES
 from polydomo.pipeline.tables import TABLES
 from polydomo.pipeline.tables.capacity import Objective
 from sim import memoised
@@ -31,6 +29,7 @@ from tests.pipeline import journals
 from tests.pipeline.comparing import at_level_requests, comparable, content, hours_are_right, stretched, table_rows
 from tests.pipeline.journals import Row
 from tests.pipeline.reference import Reference
+from tests.pipeline.shared import load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -165,7 +164,7 @@ def take_in(directory: Path, rows: list[Row], dice: random.Random, batches: int)
         for part in parts[len(parts) * i // batches : len(parts) * (i + 1) // batches]:
             journals.write(directory / "journal", part)
         if (directory / "journal").is_dir():
-            summary = batch.run([str(directory / "journal")], str(directory / "tables"), Options(objectives=OBJECTIVES))
+            summary = load([str(directory / "journal")], str(directory / "tables"), Options(objectives=OBJECTIVES))
             assert not summary.problems
     return directory / "tables"
 
@@ -183,7 +182,7 @@ def take_in(directory: Path, rows: list[Row], dice: random.Random, batches: int)
         ),
     ],
 )
-def test_incremental_duckdb_results_equal_plain_python(tmp_path: Path, seed: int, level: str) -> None:
+def test_incremental_results_equal_plain_python(tmp_path: Path, seed: int, level: str) -> None:
     rows = with_jobs(life(seed, level), random.Random(seed))
     same(take_in(tmp_path, rows, random.Random(seed), 3), rows)
 
@@ -232,32 +231,15 @@ def test_the_audit_bit_by_bit_finds_every_breach_that_plain_python_finds(tmp_pat
     same(take_in(tmp_path, rows, dice, 4), rows, ["audit", "audit_rules"])
 
 
-@pytest.mark.parametrize("scope", SCOPES, ids=lambda scope: str(scope[-1]))
-def test_every_prefilter_was_written_for_the_rules_as_they_are(scope: tuple[str, ...]) -> None:
+def test_every_prefilter_was_written_for_the_rules_as_they_are() -> None:
     """Fails if a rule was changed without revising its prefilter; until then the prefilter is not used."""
-    assert prefilters.usable(scope) == (scope in prefilters.BY_SCOPE)
-    assert set(prefilters.WRITTEN_FOR) == set(prefilters.BY_SCOPE)
+    assert all(map(prefilter.usable, prefilter.WRITTEN_FOR))
 
 
 def test_without_prefilters_the_audit_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefilters, "BY_SCOPE", {})
+    monkeypatch.setattr(prefilter, "usable", lambda scope: False)
     rows = mutated(life(3, factor=60.0), random.Random(3))
     same(take_in(tmp_path, rows, random.Random(1), 2), rows, ["audit", "audit_rules"])
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", [10, *(pytest.param(seed, marks=pytest.mark.long) for seed in (6, 14, 33))])
-def test_spark_makes_the_same_rows(spark: "SparkSession", tmp_path: Path, seed: int) -> None:
-    from polydomo.pipeline.executors import OnSpark
-
-    rows: list[dict[str, Any]] = with_jobs(life(seed), random.Random(seed))
-    parts = pieces(rows, random.Random(seed), 3)
-    for part in parts:
-        journals.write(tmp_path / "journal", part)
-    executor = OnSpark(lambda: spark)
-    summary = batch.run([str(tmp_path / "journal")], str(tmp_path / "tables"), Options(objectives=OBJECTIVES), executor)
-    assert summary.where == "" and not summary.problems and "Spark" in executor.where
-    same(tmp_path / "tables", rows)
 
 
 @pytest.mark.timeout(900)

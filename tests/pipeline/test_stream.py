@@ -12,16 +12,16 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-pytest.importorskip("duckdb")
+pytest.importorskip("pyspark")
 
 from bench.generate_journal import generate
 from polydomo.errors import PolydomoError
-from polydomo.pipeline import batch
 from polydomo.pipeline.stream import Streaming
 from polydomo.pipeline.tables import TABLES
 from tests.pipeline import journals
 from tests.pipeline.comparing import content
 from tests.pipeline.journals import message, record
+from tests.pipeline.shared import load
 
 ROOT = Path(__file__).resolve().parents[2]
 LINE = "at "  # before the name of every step that the driver of a test prints
@@ -112,7 +112,7 @@ def test_late_segments_repeated_runs_and_a_failure_in_the_middle_change_nothing(
     stream()
     assert content(tables) == before
     whole = tmp_path / "whole"
-    batch.run([str(journal)], str(whole))
+    load([str(journal)], str(whole))
     assert content(whole) == before and len(before["requests"]) == 15
     hours(journal, 1)
     stream(late=3600.0)
@@ -223,7 +223,7 @@ def killed(source: Path, scratch: Path, steps: Sequence[str], program: str, grow
     copied(len(files))
     driver(program, journal, tables)
     assert not list((tables / "_polydomo").glob("staging/*")) and not (tables / "_polydomo" / "intent.json").exists()
-    batch.run([str(journal)], str(scratch / "whole"))
+    load([str(journal)], str(scratch / "whole"))
     streamed, whole = content(tables), content(scratch / "whole")
     for name in TABLES:
         assert streamed[name] == whole[name], name

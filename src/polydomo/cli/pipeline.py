@@ -13,7 +13,8 @@ import typer
 from polydomo.errors import PolydomoError, SettingError
 
 if TYPE_CHECKING:
-    from polydomo.pipeline.executors import Executor
+    from polydomo.pipeline.session import Session
+    from polydomo.pipeline.tables.table import Table
 
 BROKEN = 6  # exit status if the audit found violations and --strict was given
 
@@ -68,6 +69,15 @@ SettingsFile = Annotated[
     ),
 ]
 
+With = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--with",
+        metavar="FILE",
+        help="Python file with tables of your own: functions decorated with @table; repeatable.",
+    ),
+]
+
 commands = typer.Typer(no_args_is_help=True, help="Build tables and an audit from the journal.")
 
 
@@ -94,6 +104,7 @@ def run(
     ] = None,
     payload: Payloads = None,
     settings: SettingsFile = None,
+    with_: With = None,
     strict: Annotated[
         bool, typer.Option("--strict", help=f"Exit with status {BROKEN} if the audit found violations.")
     ] = False,
@@ -103,7 +114,7 @@ def run(
 ) -> None:
     """Load new segments of the journal into the tables, and print the result of the audit.
 
-    Without --master and --remote, small batches are computed in this process and large ones in a local Spark session.
+    Spark computes the tables: on this machine, or on a cluster with --master or --remote. If there is nothing new, Spark is not started.
 
     **Examples**
 
@@ -115,7 +126,7 @@ def run(
     spark_settings = pairs(conf or [])
     named = [*payloads_in(settings), *(payload or [])]
     tell = (lambda line: None) if quiet else typer.echo
-    with engine(master, remote, spark_settings, ui, progress, tell) as executor:
+    with engine(master, remote, spark_settings, ui, progress, tell) as session:
         from polydomo.pipeline import batch
         from polydomo.pipeline.formats import Format as TableFormat
         from polydomo.pipeline.payloads import parsed
@@ -123,8 +134,8 @@ def run(
 
         TableFormat(format)
         made = {name: Objective(seconds, share) for name, (seconds, share) in wanted.items()}
-        options = batch.Options(*span, made, [parsed(one) for one in named], format)
-        summary = batch.run(journal, tables, options, executor, tell)
+        options = batch.Options(*span, made, [parsed(one) for one in named], format, tables_in(with_ or []))
+        summary = batch.run(journal, tables, options, session, tell)
     for problem in summary.problems:
         typer.echo(f"polydomo: {problem}", err=True)
     typer.echo(summary.verdict())
@@ -132,36 +143,39 @@ def run(
         sys.exit(BROKEN)
 
 
+def tables_in(files: list[Path]) -> "list[Table]":
+    """The tables that these files declare."""
+    from polydomo.pipeline.user_tables import load
+
+    return [table for file in files for table in load(file)]
+
+
 @contextmanager
 def engine(
     master: str, remote: str, conf: dict[str, str], ui: bool, progress: bool, tell: "Callable[[str], None]"
-) -> "Iterator[Executor]":
-    """Where the tasks run. A Spark session is started when the first plan needs one, and stopped on exit."""
+) -> "Iterator[Session]":
+    """A Spark session that is started when there is something to compute, and stopped on exit."""
     try:
-        import duckdb  # noqa: F401 - the tasks use it
+        import pyarrow  # noqa: F401 - to say what is missing before the work begins
 
         from polydomo.pipeline import session
-        from polydomo.pipeline.executors import BySize, Executor, OnSpark
     except ImportError as error:
         raise PolydomoError(f"the pipeline needs {error.name}: pip install 'polydomo[spark]'") from None
 
-    def start() -> Any:
+    def start(rows: int) -> Any:
         began = time.monotonic()
-        made = session.build(master, remote, conf, progress=progress, ui=ui, archive=not master and not remote)
+        made = session.build(
+            master, remote, conf, progress=progress, ui=ui, archive=not master and not remote, rows=rows
+        )
         tell(f"Spark session at {remote or made.conf.get('spark.master')}: {time.monotonic() - began:.1f} s")
         if ui and not remote:
             tell(f"Spark's web interface: {made.sparkContext.uiWebUrl}")
         return made
 
-    spark = OnSpark(start)
-    executor: Executor = spark if master or remote or ui or progress else BySize(spark)
-    try:
-        yield executor
-    finally:
-        if spark.started is not None:
-            if session.saves_classes():
-                tell("writing the JVM's class archive, so that later sessions start faster (once)")
-            session.close(spark.started)
+    with session.Session(start) as made:
+        yield made
+        if made.started is not None and session.saves_classes():
+            tell("writing the JVM's class archive, so that later sessions start faster (once)")
 
 
 def payloads_in(path: Path | None) -> list[str]:

@@ -16,12 +16,14 @@ from polydomo.cli.pipeline import (
     SettingsFile,
     Tables,
     Ui,
+    With,
     commands,
     engine,
     objectives,
     pairs,
     payloads_in,
     seconds,
+    tables_in,
 )
 
 
@@ -35,7 +37,9 @@ def stream(
     once: Annotated[
         bool, typer.Option("--once", help="Load everything available and exit, for example from cron.")
     ] = False,
-    every: Annotated[str, typer.Option(metavar="TIME", help="Time between checks for new segments.")] = "5s",
+    interval: Annotated[
+        str, typer.Option("--interval", "--every", metavar="TIME", help="Time between micro-batches.")
+    ] = "5s",
     late: Annotated[str, typer.Option(metavar="TIME", help="How late a segment may arrive.")] = "2d",
     master: Master = "",
     conf: Conf = None,
@@ -46,11 +50,13 @@ def stream(
     ] = None,
     payload: Payloads = None,
     settings: SettingsFile = None,
+    with_: With = None,
     ui: Ui = False,
 ) -> None:
     """Keep the tables up to date while brokers write their journals, until SIGTERM or Ctrl-C.
 
-    A stream that was stopped or killed resumes where it left off. The tables are the same as those of `polydomo pipeline run`.
+    It is a Structured Streaming query in one Spark session. A stream that was stopped or killed resumes where it left off. The tables are
+    the same as those of `polydomo pipeline run`.
 
     **Examples**
 
@@ -60,9 +66,9 @@ def stream(
     wanted = objectives(objective or [])
     spark_settings = pairs(conf or [])
     named = [*payloads_in(settings), *(payload or [])]
-    interval, bound = seconds(every), seconds(late)
+    pause, bound = seconds(interval), seconds(late)
     stop = stop_event()
-    with engine(master, "", spark_settings, ui, False, typer.echo) as executor:
+    with engine(master, "", spark_settings, ui, False, typer.echo) as session:
         from polydomo.pipeline.batch import Options
         from polydomo.pipeline.formats import Format as TableFormat
         from polydomo.pipeline.payloads import parsed
@@ -71,8 +77,10 @@ def stream(
 
         TableFormat(format)
         made = {name: Objective(time, share) for name, (time, share) in wanted.items()}
-        options = Options(objectives=made, payloads=[parsed(one) for one in named], format=format)
-        Streaming(journal, tables, options, executor, bound, typer.echo, print_error).run(once, interval, stop)
+        options = Options(
+            objectives=made, payloads=[parsed(one) for one in named], format=format, tables=tables_in(with_ or [])
+        )
+        Streaming(journal, tables, options, session, bound, typer.echo, print_error).run(once, pause, stop)
 
 
 def stop_event() -> threading.Event:

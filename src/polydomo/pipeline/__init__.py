@@ -1,1 +1,5 @@
-"""Computes tables, an audit and a report from journals. Only this package and ``polydomo.spark`` import pyspark."""
+"""The pipeline: tables of the journal, defined in Spark SQL and computed by Spark."""
+
+from polydomo.pipeline.tables.table import Column, Table, table
+
+__all__ = ["Column", "Table", "table"]

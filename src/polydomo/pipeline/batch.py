@@ -1,32 +1,42 @@
 """``polydomo pipeline run``: loads new segments of the journal into the tables.
 
-The driver only compares names and creates a plan: which hours are rebuilt, and from which row each run is audited.
-Tasks (``engine``) do the rest.
+The driver compares names and decides what to compute: which hours are rebuilt, and from which row each run is audited. Spark computes
+(``compute.py``, ``audit``), and the driver publishes the staged files in one commit (``commit.py``).
 """
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 
-from polydomo import limits
 from polydomo.journal import schema
 from polydomo.journal.ids import decode, run_name
-from polydomo.pipeline import segments
+from polydomo.pipeline import bronze, segments
+from polydomo.pipeline.audit.auditor import Auditor, RunItem
+from polydomo.pipeline.audit.facts import Facts, load_facts, stays
+from polydomo.pipeline.audit.once import ALL_RUNS, Once, rule_rows
 from polydomo.pipeline.commit import PARQUET, Store
-from polydomo.pipeline.engine.plan import HourItem, Payload, Plan, RunItem
-from polydomo.pipeline.engine.run import Facts, load_facts
-from polydomo.pipeline.executors import Executor, InProcess
+from polydomo.pipeline.compute import Computation, Inputs
 from polydomo.pipeline.formats import Format
 from polydomo.pipeline.maintain import floor_of
+from polydomo.pipeline.payloads import Payload, PayloadTables
+from polydomo.pipeline.readable import readable
+from polydomo.pipeline.saved_sums import SavedSums
 from polydomo.pipeline.segments import FoundSegments, ProcessedRanges, Segment, between, shifted, unit_of
+from polydomo.pipeline.session import Session
+from polydomo.pipeline.sql import HOUR_US
 from polydomo.pipeline.tables.audit import CHECKS
 from polydomo.pipeline.tables.capacity import Objective
+from polydomo.pipeline.tables.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Tell = Callable[[str], None]
+ENGINE = 3  # of the saved sums: hours that an earlier version computed are computed again
 
 
 @dataclass
@@ -42,9 +52,7 @@ class Summary:
     )  # rules that could not be checked because of the journal level of some run
     runs: int = 0  # in the whole tables
     problems: list[str] = field(default_factory=list)
-    tasks: int = 0
     seconds: float = 0.0
-    where: str = ""  # where the tasks ran
 
     def verdict(self) -> str:
         """The audit's result in one sentence."""
@@ -68,27 +76,41 @@ class Options:
     objectives: Mapping[str, Objective] = field(default_factory=dict)
     payloads: Sequence[Payload] = ()
     format: str = PARQUET
+    tables: Sequence[Table] = ()  # of the user
 
 
 def run(
     journals: Sequence[str],
     tables: str,
     options: Options | None = None,
-    executor: Executor | None = None,
+    session: "Session | SparkSession | None" = None,
     tell: Tell = lambda line: None,
     step: Callable[[str], None] = lambda name: None,
 ) -> Summary:
-    """Loads new segments. ``tell`` is called with progress messages, ``step`` with the steps of the commit."""
+    """Loads new segments. ``session`` is a Spark session, or one that is started when it is needed (by default a local one, which is closed
+    at the end). ``tell`` is called with progress messages, ``step`` with the steps of the commit."""
     summary = Summary()
-    chosen = options or Options()
-    found = segments.find(journals, chosen.since, chosen.until)
+    with Session.of(session) as spark:
+        _run(journals, tables, options or Options(), spark, tell, step, summary)
+    return summary
+
+
+def _run(
+    journals: Sequence[str],
+    tables: str,
+    options: Options,
+    spark: Session,
+    tell: Tell,
+    step: Callable[[str], None],
+    summary: Summary,
+) -> None:
+    found = segments.find(journals, options.since, options.until)
     with Store(tables, step) as store:
         summary.problems += found.problems
         if store.recovered:
             tell(store.recovered)
-        Batch(store, found, chosen, executor or InProcess(), tell, summary).run()
+        Batch(store, found, options, spark, tell, summary).run()
         conclude(store, summary)
-    return summary
 
 
 def conclude(store: Store, summary: Summary) -> None:
@@ -115,11 +137,11 @@ class Batch:
     """One run over the new segments."""
 
     def __init__(
-        self, store: Store, found: FoundSegments, options: Options, executor: Executor, tell: Tell, summary: Summary
+        self, store: Store, found: FoundSegments, options: Options, spark: Session, tell: Tell, summary: Summary
     ) -> None:
         self.store = store
         self.options = options
-        self.executor = executor
+        self.spark = spark
         self.tell = tell
         self.summary = summary
         self.roots = found.roots
@@ -128,8 +150,9 @@ class Batch:
         self.there = {unit: there for unit, there in found.units().items() if unit >= floor}
         self.partial = options.since is not None or options.until is not None
         self.format = Format(options.format)
-        self.notes: list[dict[str, Any]] = []
+        self.read: set[str] = set()  # segments whose rows are in the tables now
         self.states: dict[int, str] = {}  # run -> directory of its saved state
+        self.gone: list[str] = []  # published files that nothing replaces
 
     def run(self) -> None:
         began = time.monotonic()
@@ -138,23 +161,23 @@ class Batch:
             hint = f"; no segments were found in {', '.join(self.roots)}" if not self.there and not self.known else ""
             self.tell(f"nothing new{hint}")
             return
-        self.format.check(self.executor)
+        self.format.check(self.spark)
         self.summary.segments = sum(len(found) for found in fresh.values())
         units = self._dirty(fresh)
         span = str(units[0]) if len(units) == 1 else f"{units[0]} to {units[-1]}"
         self.tell(f"{counted(self.summary.segments, 'new segment')}; {counted(len(units), 'hour')} to compute: {span}")
         self._saved_runs()
-        plan = self._plan(units, fresh)
-        self._execute(plan)
-        units = self._again(plan, units)
+        self._compute(units, fresh)
         self.summary.units = units
-        self._commit(units)
         self.summary.seconds = time.monotonic() - began
-        where = f"{self.summary.tasks} tasks on {self.executor.where}"
         self.tell(
-            f"{where}, {self.summary.seconds:.1f} s; rows: "
+            f"computed on {self.spark.where}, {self.summary.seconds:.1f} s; rows: "
             + ", ".join(f"{t} {n:,}" for t, n in sorted(self.summary.rows.items()))
         )
+
+    def has_new(self) -> bool:
+        """Whether there is anything to compute."""
+        return bool(self._fresh())
 
     # --- new segments -----------------------------------------------------------------------------------------------------
 
@@ -186,7 +209,9 @@ class Batch:
 
     def _dirty(self, fresh: Mapping[str, Sequence[Segment]]) -> list[str]:
         """The hours to rebuild."""
-        dirty = set(fresh)
+        dirty = set(fresh) | {
+            unit for unit, known in self.known.items() if known.get("engine") != ENGINE and unit in self.there
+        }
         last_known: dict[int, str] = {}
         for unit, known in sorted(self.known.items()):
             for one in known.get("segments", ()):
@@ -219,140 +244,61 @@ class Batch:
                 made[segment.run] = min(first, unit), max(last, unit)
         return made
 
-    # --- the plan -----------------------------------------------------------------------------------------------------------
+    # --- what to read ---------------------------------------------------------------------------------------------------------
 
     def _saved_runs(self) -> None:
         """Lists the runs that have a saved audit state."""
         folder = f"{self.store.own}/runs"
         self.states = {decode(name): f"{folder}/{name}" for name in self.store.storage.names(folder)}
 
-    def _plan(self, units: Sequence[str], fresh: Mapping[str, Sequence[Segment]]) -> Plan:
-        plan = Plan(self.roots, self.store.root, self.store.staging, since=self.options.since, until=self.options.until)
-        plan.units = list(units)
-        plan.objectives = dict(self.options.objectives)
-        plan.payloads = list(self.options.payloads)
-        plan.partial = self.partial
-        self._once(plan, units)
-        plan.hours = self._hours(units)
-        plan.spills = self._spills(units)
+    def _items(self, fresh: Mapping[str, Sequence[Segment]], again: "set[int]") -> list[RunItem]:
+        """The runs to audit, and from where: those with new segments, and any other of which a new row may state losses."""
         new: dict[int, list[Segment]] = {}
         for found in fresh.values():
             for segment in found:
                 new.setdefault(segment.run, []).append(segment)
-        lives = self._lives()
-        for run, (first, last) in lives.items():
-            mine = tuple(unit for unit in units if first <= unit <= last)
-            if mine or run in new:
-                plan.runs[run] = self._run_item(run, mine, new.get(run, []))
-        for run in self.states:
-            if run not in plan.runs:
-                plan.known_runs[run] = self._known_run(run, ())
-        return plan
-
-    def _once(self, plan: Plan, units: Sequence[str]) -> None:
-        """Saved files of events that must happen only once: staged by this batch, or published before."""
-        plan.floor = floor_of(self.store)
-        found: dict[str, str] = {}
-        for folder in (f"{self.store.own}/once", f"{self.store.staging}/_once"):
-            for name in self.store.storage.names(folder):
-                found[name] = f"{folder}/{name}"
-        plan.once_breaches = found.pop("breaches.parquet", "")
-        plan.once_facts = found.pop("facts.json", "")
-        for name, path in found.items():
-            unit = f"{name[:10]}/{name[11:13]}"
-            if unit not in units and unit >= plan.floor:
-                plan.once[unit] = path
-
-    def _hours(self, units: Sequence[str]) -> list[HourItem]:
-        made = []
-        for unit in units:
-            made += self._items(unit)
-        around = {shifted(unit, by) for unit in units for by in (-1, 1)} - set(units)
-        for unit in sorted(around & set(self.there)):
-            made += self._items(unit, peek=True)
-        return made
-
-    def _items(self, unit: str, peek: bool = False) -> list[HourItem]:
-        runs: dict[int, dict[str, list[Segment]]] = {}
-        for segment in self.there.get(unit, ()):
-            runs.setdefault(segment.run, {kind: [] for kind in schema.KINDS})[segment.kind].append(segment)
-        made = []
-        for run, kinds in runs.items():
-            messages, requests = (tuple(segment.path for segment in kinds[kind]) for kind in schema.KINDS)
-            others = tuple(
-                segment.path for other, more in runs.items() if other != run for segment in more[schema.MESSAGES]
-            )
-            rows = max(sum(segment.rows for segment in kinds[kind]) for kind in schema.KINDS)
-            parts = 1 if peek else max(1, -(-rows // limits.PIPELINE_TASK_ROWS))
-            made += [HourItem(unit, run, messages, requests, others, part, parts, peek) for part in range(parts)]
-        return made
-
-    def _spills(self, units: Iterable[str], staged: Iterable[str] = ()) -> dict[str, list[str]]:
-        """Files in which hours that are not recomputed saved work that belongs to these hours."""
-        wanted = set(units)
-        made: dict[str, list[str]] = {}
-        for source, known in self.known.items():
-            if source not in wanted and source not in staged:
-                for target in known.get("spill", {}):
-                    if target in wanted:
-                        made.setdefault(target, []).append(f"{self.store.own}/spill/{source.replace('/', '-')}.parquet")
-        return made
-
-    def _run_item(self, run: int, units: tuple[str, ...], new: Sequence[Segment]) -> RunItem:
-        every = [segment for there in self.there.values() for segment in there if segment.run == run]
+        every: dict[int, list[Segment]] = {}
+        for there in self.there.values():
+            for segment in there:
+                every.setdefault(segment.run, []).append(segment)
         if self.partial:
-            paths = _paths(every)
-            return RunItem(run, units, *paths, all_messages=paths[0], all_requests=paths[1])
-        known = self._known_run(run, units)
-        if not new:
-            return (
-                known
-                if known.facts
-                else RunItem(run, units, *_paths(every), all_messages=_paths(every)[0], all_requests=_paths(every)[1])
-            )
-        base, state = self._base(run, known, new, every)
-        later = _paths(segment for segment in every if segment.last > base)
-        whole = _paths(every)
-        return RunItem(
-            run, units, *later, base=base, state=state, workers=known.workers, facts=known.facts, breaches=known.breaches,
-            all_messages=whole[0], all_requests=whole[1],
-        )  # fmt: skip
+            return [RunItem(run) for run in every]
+        made = []
+        for run, mine in every.items():
+            folder = self.states.get(run, "")
+            if run in again or (run in new and not folder):
+                made.append(RunItem(run, folder=folder))
+            elif run in new:
+                base, state = self._base(run, new[run], mine)
+                made.append(RunItem(run, base, state, folder))
+            elif not folder:
+                made.append(RunItem(run))
+        for run, folder in self.states.items():
+            if run not in {item.run for item in made}:
+                facts = load_facts(f"{folder}/facts.json", run)
+                made.append(RunItem(run, facts.last, _newest(folder, facts), folder, new=False))
+        return made
 
-    def _known_run(self, run: int, units: tuple[str, ...]) -> RunItem:
-        """The item of a run without new rows, from its saved state."""
+    def _base(self, run: int, new: Sequence[Segment], every: Sequence[Segment]) -> tuple[int, str]:
+        """The newest saved state before all new rows: its sequence number and its path. The audit starts after it."""
         folder = self.states.get(run)
         if folder is None:
-            return RunItem(run, units, new=False)
+            return 0, ""
         facts = load_facts(f"{folder}/facts.json", run)
-        state = tuple(f"{folder}/{name}" for seq, _, name in facts.states if seq == facts.last)
-        whole = _paths(segment for there in self.there.values() for segment in there if segment.run == run)
-        return RunItem(
-            run, units, base=facts.last, state=state, workers=f"{folder}/workers.parquet", facts=f"{folder}/facts.json",
-            breaches=f"{folder}/breaches.parquet", all_messages=whole[0], all_requests=whole[1], new=False,
-        )  # fmt: skip
-
-    def _base(
-        self, run: int, known: RunItem, new: Sequence[Segment], every: Sequence[Segment]
-    ) -> tuple[int, tuple[str, ...]]:
-        """The newest saved state before all new rows: its sequence number and its path. The audit starts after it."""
-        if not known.facts:
-            return 0, ()
-        facts = load_facts(known.facts, run)
         first = min(segment.first for segment in new)
-        folder = self.states[run]
         for seq, _, name in sorted(facts.states, reverse=True):
             if seq < first:
                 if not self._covered(facts, seq, every):
                     break
-                return seq, (f"{folder}/{name}",)
+                return seq, f"{folder}/{name}"
         else:
             if self._covered(facts, max(0, facts.first - 1), every):
-                return 0, ()
+                return 0, ""
         self.summary.problems.append(
             f"run {run_name(run)}: late rows are not audited: rows after them are no longer in the journal, "
             "so the audit cannot be repeated from there"
         )
-        return facts.last, known.state
+        return facts.last, _newest(folder, facts)
 
     def _covered(self, facts: Facts, base: int, every: Sequence[Segment]) -> bool:
         """Whether the journal still has all rows after ``base`` that were audited."""
@@ -368,88 +314,154 @@ class Batch:
 
     # --- the work -----------------------------------------------------------------------------------------------------------
 
-    def _execute(self, plan: Plan) -> None:
-        self.summary.tasks += len(plan.hours) + len(plan.addresses(2)) + len(plan.addresses(3))
-        self.notes += self.executor.run(plan)
+    def _segments(self, units: Iterable[str]) -> list[Segment]:
+        return [segment for unit in units for segment in self.there.get(unit, ())]
 
-    def _noted(self, what: str) -> list[dict[str, Any]]:
-        return [note for note in self.notes if note.get("what") == what]
+    def _open(self, found: Iterable[Segment]) -> dict[str, list[str]]:
+        """The paths of readable segments by kind; the others are reported."""
+        good = readable([segment.path for segment in found], self.summary.problems, self.read)
+        return {kind: sorted(path for path in good if f"kind={kind}/" in path) for kind in schema.KINDS}
 
-    def _spill_notes(self) -> dict[str, dict[str, str]]:
-        """By hour: the earlier hours for which it found work, with a digest of it."""
-        made: dict[str, dict[str, str]] = {}
-        for note in self._noted("spill"):
-            target = unit_of(datetime.fromtimestamp(note["hour"] * 3600, UTC))
-            made.setdefault(note["unit"], {})[target] = note["digest"]
+    def _compute(self, units: list[str], fresh: Mapping[str, Sequence[Segment]]) -> None:
+        spark = self.spark.get(
+            sum(segment.rows for segment in self._segments(units) if segment.kind == schema.MESSAGES)
+        )
+        options, store = self.options, self.store
+        dirty = self._open(self._segments(units))
+        again: set[int] = set()
+        while True:
+            items = self._items(fresh, again)
+            bases = {item.run: item.base for item in items if item.new}
+            wanted = [
+                segment
+                for there in self.there.values()
+                for segment in there
+                if segment.run in bases and segment.last > bases[segment.run]
+            ]
+            rows = {kind: sorted({*dirty[kind], *paths}) for kind, paths in self._open(wanted).items()}
+            messages, records = (
+                bronze.frame(spark, kind, rows[kind], options.since, options.until) for kind in schema.KINDS
+            )
+            # a run that is not audited has no fresh rows
+            all_bases = {item.run: item.base if item.new else 1 << 62 for item in items}
+            blocks = bronze.probe(messages, records, all_bases)
+            auditor = Auditor(spark, store.storage, store.staging, self.partial)
+            auditor.requeued = any(row["steps"] for row in blocks if row["fresh"])
+            auditor.open(items, blocks, bronze.lives(messages, all_bases))
+            redo = auditor.check(messages, records, blocks) if auditor.runs else []
+            if not redo:
+                break
+            again |= set(redo)
+        hours = sorted(_number(unit) for unit in units)
+        chosen = [row for row in blocks if row["h"] in set(hours)]
+        counts = {name: sum(row[name] for row in chosen) for name in bronze.COUNTS}
+        near = self._near(units, chosen, dirty)
+        if near != dirty and not (counts["parts"] and counts["bridges"]):
+            counts["parts"] += 1  # the hours around may have the other parts of bridged requests
+        inputs = Inputs(dirty, near, options.since, options.until)
+        work = Computation(spark, store.staging, inputs, hours, counts, dict(options.objectives), options.tables)
+        published = auditor.publish()
+        self._once(auditor, work, units)
+        self.gone += [f"{store.root}{path}" for path in published.gone]
+        work.silver()
+        work.gold()
+        sums = SavedSums(store, units, self.known)
+        more = [unit for unit in sums.changed() if unit in self.known and self.known[unit].get("engine") == ENGINE]
+        present = self._stays(auditor, [*units, *more])
+        work.platinum(sums.files(more), sorted({*hours, *map(_number, more)}), present)
+        payloads = PayloadTables(store, work)
+        for payload in options.payloads:
+            payloads.write(payload)
+        work.users(store.is_staged)
+        self._commit(units, more, chosen, sums, published.rows)
+
+    def _near(
+        self, units: Sequence[str], blocks: Iterable[Mapping[str, Any]], dirty: dict[str, list[str]]
+    ) -> dict[str, list[str]]:
+        """The segments of the hours, of the hours around them (a bridged request may have parts there), and of earlier hours that have
+        messages about requests which ended in them."""
+        around = {shifted(unit, by) for unit in units for by in (-1, 1)} - set(units)
+        found = self._segments(sorted(around & set(self.there)))
+        for row in blocks:
+            if row["back"] is not None:
+                for unit in between(_unit(row["back"]), shifted(_unit(row["h"]), -1)):
+                    if unit not in units and unit not in around:
+                        found += [
+                            one
+                            for one in self.there.get(unit, ())
+                            if one.run == row["run"] and one.kind == schema.MESSAGES
+                        ]
+        more = self._open(found)
+        return {kind: sorted({*dirty[kind], *more[kind]}) for kind in schema.KINDS}
+
+    def _stays(self, auditor: Auditor, units: Sequence[str]) -> list[tuple[Any, ...]]:
+        """When workers were present, of all runs that lived in these hours."""
+        first, last = _number(min(units)) * HOUR_US, (_number(max(units)) + 1) * HOUR_US
+        made = [row for run in auditor.runs.values() for row in stays(run.facts, run.workers())]
+        for run, folder in self.states.items():
+            if run not in auditor.runs:
+                facts = load_facts(f"{folder}/facts.json", run)
+                if facts.begins < last and facts.time >= first:
+                    made += stays(facts, self.store.storage.table(f"{folder}/workers.parquet").to_pylist())
         return made
 
-    def _again(self, plan: Plan, units: list[str]) -> list[str]:
-        """Rebuilds earlier hours for which this batch found results that differ from the tables."""
-        changed: set[str] = set()
-        spilled = self._spill_notes()
-        for unit in units:
-            before, now = self.known.get(unit, {}).get("spill", {}), spilled.get(unit, {})
-            changed |= {target for target in {*before, *now} if before.get(target) != now.get(target)}
-        more = sorted(unit for unit in changed - set(units) if unit in self.there)
-        if not more:
-            return units
-        self.tell(f"{len(more)} earlier hours have work that ended later: {more[0]} to {more[-1]}")
-        second = Plan(self.roots, self.store.root, self.store.staging, units=more, hours=self._hours(more))
-        second.objectives, second.payloads = plan.objectives, plan.payloads
-        second.since, second.until, second.partial = plan.since, plan.until, plan.partial
-        self._once(second, more)
-        second.spills = self._spills(more, units)
-        for source, targets in spilled.items():
-            for target in targets:
-                if target in more:
-                    path = f"{self.store.staging}/_spill/{source.replace('/', '-')}.parquet"
-                    second.spills.setdefault(target, []).append(path)
-        for run, (first, last) in self._lives().items():
-            mine = tuple(unit for unit in more if first <= unit <= last)
-            if mine:
-                second.runs[run] = self._staged_run(plan, run, mine)
-        self._execute(second)
-        return sorted({*units, *more})
-
-    def _staged_run(self, plan: Plan, run: int, units: tuple[str, ...]) -> RunItem:
-        """The item of a run whose presence is needed again. Its state may be staged already."""
-        folder = f"{self.store.staging}/_runs/{run_name(run)}"
-        if self.store.storage.exists(f"{folder}/facts.json"):
-            return RunItem(run, units, workers=f"{folder}/workers.parquet", facts=f"{folder}/facts.json", new=False)
-        if run in plan.runs and self.partial:
-            return RunItem(**{**plan.runs[run].__dict__, "units": units})
-        return self._known_run(run, units)
+    def _once(self, auditor: Auditor, work: Computation, units: Sequence[str]) -> None:
+        """Checks events that must happen only once, over all runs."""
+        if not work.counts["once"]:
+            return
+        store, folder = self.store, f"{self.store.own}/once"
+        saved = {}
+        for name in store.storage.names(folder):
+            unit = f"{name[:10]}/{name[11:13]}"
+            if name[0].isdigit() and unit not in units and unit >= floor_of(store):
+                saved[unit] = f"{folder}/{name}"
+        once = Once(store.storage, store.own, store.staging, saved, floor_of(store), self.partial)
+        found = once.check(work.messages)
+        if found is None:
+            return
+        breaches, counts, newest = found
+        facts = Facts(ALL_RUNS, units=once.published())
+        latest = max([newest, *facts.units.get("audit_rules", [])])
+        auditor.stage_audit(facts, breaches.drop_columns(["once"]).to_pylist())
+        auditor.stage_rules(facts, latest, rule_rows(counts))
+        once.save(breaches, facts.units)
 
     # --- the commit -----------------------------------------------------------------------------------------------------------
 
-    def _commit(self, units: Sequence[str]) -> None:
-        for note in self._noted("rows"):
-            if note["table"] is not None:
-                self.summary.rows[note["table"]] = self.summary.rows.get(note["table"], 0) + note["count"]
-        for note in self._noted("problem"):
-            if note["line"] not in self.summary.problems:
-                self.summary.problems.append(note["line"])
-        read = {note["path"] for note in self._noted("read")}
-        spilled = self._spill_notes()
+    def _commit(
+        self,
+        units: Sequence[str],
+        more: Sequence[str],
+        blocks: Iterable[Mapping[str, Any]],
+        sums: SavedSums,
+        rows: dict[str, int],
+    ) -> None:
+        opened = self.store.open_logs(units)
         notes: dict[str, dict[str, Any]] = {}
         for unit in units:
-            good = [segment for segment in self.there.get(unit, ()) if segment.path in read]
-            notes[unit] = {"segments": sorted(segment.id for segment in good), "bounds": self._bounds(unit)}
-            notes[unit]["open"] = sum(note["count"] for note in self._noted("open") if note["unit"] == unit)
-            notes[unit]["back"] = {
-                run_name(note["run"]): note["to"] for note in self._noted("back") if note["unit"] == unit
+            good = [segment for segment in self.there.get(unit, ()) if segment.path in self.read]
+            notes[unit] = {
+                "segments": sorted(segment.id for segment in good),
+                "bounds": self._bounds(unit),
+                "engine": ENGINE,
             }
-            notes[unit]["spill"] = spilled.get(unit, {})
+            mine = [row for row in blocks if row["h"] == _number(unit)]
+            notes[unit]["open"] = opened.get(unit, 0) + sum(row["parts"] for row in mine)
+            back: dict[str, str] = {}
+            for row in mine:
+                if row["back"] is not None:
+                    name = run_name(row["run"])
+                    back[name] = min(back.get(name, "~"), _unit(row["back"]))
+            notes[unit]["back"] = back
+            notes[unit]["spill"] = sums.spilled.get(unit, {})
         taken = {one for known in self.known.values() for one in known.get("segments", ())}
         self.summary.segments = len({one for known in notes.values() for one in known["segments"]} - taken)
-        self.format.publish(self.executor, self.store, notes, self._outdated())
+        self.summary.rows = {**self.store.staged_rows(), **rows}
+        self.format.publish(self.spark, self.store, notes, [*self.gone, *sums.gone(), *self._outdated()], more)
 
     def _outdated(self) -> list[str]:
-        """Published files that nothing replaces: of runs without breaches left in an hour, and outdated states."""
+        """Outdated states of runs."""
         gone = []
-        for note in self._noted("gone"):
-            date, hour = note["unit"].split("/")
-            gone.append(f"{self.store.path(note['table'])}/date={date}/hour={hour}/{run_name(note['run'])}.parquet")
         staged = f"{self.store.staging}/_runs"
         for name in self.store.storage.names(staged):
             facts = load_facts(f"{staged}/{name}/facts.json", decode(name))
@@ -463,11 +475,18 @@ class Batch:
         return gone
 
 
-def _paths(found: Iterable[Segment]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Paths of messages and of requests, ordered by sequence number."""
-    ordered = sorted(found, key=lambda segment: (segment.unit, segment.first))
-    messages, requests = (tuple(segment.path for segment in ordered if segment.kind == kind) for kind in schema.KINDS)
-    return messages, requests
+def _newest(folder: str, facts: Facts) -> str:
+    """The path of the state at the newest audited row."""
+    return next((f"{folder}/{name}" for seq, _, name in facts.states if seq == facts.last), "")
+
+
+def _number(unit: str) -> int:
+    """The number of an hour, counted from 1970."""
+    return int(segments.begin_of(unit).timestamp()) // 3600
+
+
+def _unit(hour: int) -> str:
+    return unit_of(datetime.fromtimestamp(hour * 3600, UTC))
 
 
 def counted(count: int, what: str) -> str:

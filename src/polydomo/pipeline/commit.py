@@ -6,7 +6,7 @@ The tables are replaced hour by hour (a *unit*): ``DIR/requests/date=2026-01-31/
 * ``staging/``: the files of a run in progress. Readers ignore it.
 * ``intent.json``: everything is staged; lists which file replaces which. Writing it, in one piece, is the commit.
 * ``units/2026-01-31-07.json``: the segments that are in the tables of that hour.
-* ``runs/RUN/``: the state of the audit. ``spill/``: work that hours found for earlier ones.
+* ``runs/RUN/``: the state of the audit. ``sums/``: sums of each hour, from which ``workers`` and ``capacity`` are computed.
 
 A run that is killed before the intent is written has changed nothing, and its staging is removed. One that is
 killed after it is finished by the next start: every step of publishing can be repeated. On a local disk a file
@@ -32,6 +32,9 @@ OWN = "_polydomo"  # Spark ignores names that begin with an underscore
 PARQUET = "parquet"
 FILE = re.compile(r"/([^/]+)/date=([0-9-]{10})/hour=(\d\d)/([^/]+)\.parquet$")
 BY_RUN = ("audit", "audit_rules")  # tables whose files are named after a run
+FROM_SUMS = ("workers", "capacity")  # tables that are computed from saved sums
+_DISCARDED = ("_raw/", "_several/", "_parts/part=far/")  # staged files that only later steps need
+_SILVER = "_parts/part=requests/"
 EMPTY = "date=1970-01-01/hour=00/0.parquet"  # the file of a table without rows
 
 
@@ -112,13 +115,41 @@ class Store:
     def staged(self) -> list[str]:
         return self.storage.under(self.staging)
 
+    def is_staged(self, table: str) -> bool:
+        return bool(self.storage.under(f"{self.staging}/{table}"))
+
+    def staged_rows(self) -> dict[str, int]:
+        """The number of staged rows by table."""
+        made: dict[str, int] = {}
+        for path in self.staged():
+            inside = path.removeprefix(f"{self.staging}/")
+            name = "requests" if inside.startswith(_SILVER) else inside.split("/")[0]
+            if name[0] != "_":
+                made[name] = made.get(name, 0) + self.storage.footer(path).num_rows
+        return made
+
+    def open_logs(self, units: Iterable[str]) -> dict[str, int]:
+        """By hour: the staged log records of requests that had not ended."""
+        made: dict[str, int] = {}
+        for unit in units:
+            date, hour = unit.split("/")
+            for path in self.storage.under(f"{self.staging}/logs/date={date}/hour={hour}"):
+                rows = self.storage.table(path, ["number", "request"]).to_pylist()
+                made[unit] = made.get(unit, 0) + sum(row["number"] != 0 and not row["request"] for row in rows)
+        return made
+
     # --- a change ------------------------------------------------------------------------------------------------------
 
     def commit(
-        self, units: dict[str, dict[str, Any]], removes: Iterable[str] = (), tables: Sequence[Table] = ()
+        self,
+        units: dict[str, dict[str, Any]],
+        removes: Iterable[str] = (),
+        tables: Sequence[Table] = (),
+        sums: Iterable[str] = (),
     ) -> None:
-        """Publishes all staged files. They replace everything that the tables have of these units."""
-        moves, gone = self._moves(units)
+        """Publishes all staged files. They replace everything that the tables have of these units; of ``sums``, the tables that are
+        computed from sums."""
+        moves, gone = self._moves(units, sums)
         self.replace(moves, [*gone, *removes], units, tables=tables)
 
     def replace(
@@ -144,23 +175,26 @@ class Store:
         self._step("after the intent")
         self._publish(intent)
 
-    def _moves(self, units: dict[str, dict[str, Any]]) -> tuple[list[list[str]], list[str]]:
+    def _moves(self, units: dict[str, dict[str, Any]], sums: Iterable[str]) -> tuple[list[list[str]], list[str]]:
         """The targets of the staged files, and the published files that nothing replaces."""
         moves: list[list[str]] = []
         count: dict[tuple[str, str], int] = {}
         for path in self.staged():
-            match = FILE.search(path)
             inside = path.removeprefix(f"{self.staging}/")
-            if inside.startswith("_raw/"):
-                continue  # only for later stages
-            if inside.startswith("_"):  # _runs/RUN/..., _spill/...
-                moves.append([path, f"{self.own}/{inside[1:]}"])
+            if inside.startswith(_DISCARDED):
                 continue
+            if inside.startswith("_") and not inside.startswith(_SILVER):  # _runs/RUN/..., _sums/source=HOUR/...
+                moves.append([path, f"{self.own}/{inside[1:].replace('/source=', '/')}"])
+                continue
+            match = FILE.search(path)
             assert match is not None, path
-            table, unit = match[1], f"{match[2]}/{match[3]}"
+            table, unit = "requests" if inside.startswith(_SILVER) else match[1], f"{match[2]}/{match[3]}"
             name = match[4]
             if table not in BY_RUN:
-                assert unit in units, f"{table} has rows of {unit}, which is not among the units of this run"
+                if unit not in units and not (unit in sums and table in FROM_SUMS):
+                    raise PolydomoError(
+                        f"table {table} has rows of {unit}, which is not an hour of this run: keep date and hour as they are"
+                    )
                 place = count[table, unit] = count.get((table, unit), -1) + 1
                 name = str(place)
             moves.append([path, f"{self.path(table)}/date={match[2]}/hour={match[3]}/{name}.parquet"])
@@ -169,12 +203,8 @@ class Store:
         for table in self.storage.names(self.root):
             if table.startswith(("_", ".")) or table in BY_RUN:
                 continue
-            for unit in units:
+            for unit in (*units, *(sums if table in FROM_SUMS else ())):
                 gone += [path for path in self.published(table, unit) if path not in targets]
-        for unit in units:
-            spill = f"{self.own}/spill/{unit.replace('/', '-')}.parquet"
-            if spill not in targets and self.storage.exists(spill):
-                gone.append(spill)
         return moves, gone
 
     def _empties(self, tables: Iterable[Table], targets: "set[str]", removed: "set[str]") -> list[list[str]]:

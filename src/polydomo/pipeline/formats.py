@@ -4,6 +4,7 @@ Delta and Iceberg need their jar in the Spark session (``--conf spark.jars.packa
 it). They have commits of their own: each table changes at once, the tables one after the other.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import PolydomoError, SettingError
@@ -11,7 +12,7 @@ from polydomo.pipeline.commit import BY_RUN, FILE, PARQUET, Store
 from polydomo.pipeline.tables import TABLES
 
 if TYPE_CHECKING:
-    from polydomo.pipeline.executors import Executor
+    from polydomo.pipeline.session import Session
 
 FORMATS = (PARQUET, "delta", "iceberg")
 JARS = {"delta": "io.delta:delta-spark", "iceberg": "org.apache.iceberg:iceberg-spark-runtime"}
@@ -27,13 +28,11 @@ class Format:
             raise SettingError(f"--format: must be one of {', '.join(FORMATS)}, not {name!r}")
         self.name = name
 
-    def check(self, executor: "Executor") -> None:
+    def check(self, session: "Session") -> None:
         """Raises NoFormat, before any work is done, if the format cannot be written."""
         if self.name == PARQUET:
             return
-        spark = executor.session()
-        if spark is None:
-            raise NoFormat(f"--format {self.name} needs Spark: give --master, or leave --format out for plain Parquet")
+        spark = session.get()
         try:
             spark.read.format(self.name).load("/polydomo/no/such/table")
         except Exception as error:  # of many classes; without the jar, the session reports an unknown data source
@@ -44,9 +43,17 @@ class Format:
                     f"--format {self.name}: the Spark session has no {self.name} jar; add --conf spark.jars.packages={jar}_SCALA:VERSION"
                 ) from None
 
-    def publish(self, executor: "Executor", store: Store, units: dict[str, dict[str, Any]], removes: list[str]) -> None:
+    def publish(
+        self,
+        session: "Session",
+        store: Store,
+        units: dict[str, dict[str, Any]],
+        removes: list[str],
+        sums: Sequence[str] = (),
+    ) -> None:
+        """Publishes the staged files of these units and, for the tables that are computed from sums, of the units ``sums``."""
         if self.name != PARQUET:
-            self._write(executor.session(), store, units)
+            self._write(session.get(), store, units)
             for path in store.staged():
                 if not path.removeprefix(f"{store.staging}/").startswith("_"):
                     store.storage.remove(path)
@@ -56,7 +63,7 @@ class Format:
                 units,
             )
             return
-        store.commit(units, removes)
+        store.commit(units, removes, sums=sums)
 
     def _write(self, spark: Any, store: Store, units: dict[str, dict[str, Any]]) -> None:
         """Replaces the recomputed hours; in the audit tables, the audited runs."""

@@ -101,13 +101,15 @@ def _empty(name: str) -> str:
 
 def _type(ddl: str) -> str:
     """
-    >>> _type("MAP<STRING, BIGINT>"), _type("ARRAY<BIGINT>")
-    ('MAP(VARCHAR, BIGINT)', 'BIGINT[]')
+    >>> _type("MAP<STRING, BIGINT>"), _type("ARRAY<STRUCT<a: INT, b: STRING>>")
+    ('MAP(VARCHAR, BIGINT)', 'STRUCT(a INT, b VARCHAR)[]')
     """
+    if ddl.startswith("ARRAY<"):
+        return f"{_type(ddl[6:-1])}[]"
+    if ddl.startswith("STRUCT<"):
+        ddl = f"STRUCT({ddl[7:-1].replace(':', '')})"
     for spark, own in _TYPES:
         ddl = ddl.replace(spark, own)
-    if ddl.startswith("ARRAY<"):
-        return f"{ddl[6:-1]}[]"
     return ddl.replace("<", "(").replace(">", ")")
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -28,16 +29,27 @@ QUIET = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.driver.memory": "1g",
-    # a row between two stages holds an Arrow table, so batches have few rows
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
-    # every partition is one task of the plan: partitions must not be coalesced
-    "spark.sql.adaptive.coalescePartitions.enabled": "false",
-    # a Python worker loads DuckDB and Arrow once, and is used for all tasks of its core
+    # a Python worker is used for all tasks of its core
     "spark.python.worker.reuse": "true",
+    # a row is written to the file of its hour without sorting all rows by hour first
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    # the driver lists segments: jobs that list them in parallel cost more
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    # segments are small: one task reads many
+    "spark.sql.files.openCostInBytes": "65536",
+    "spark.scheduler.mode": "FAIR",
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
+# On one machine a plan with few partitions needs no adapting, which would plan every stage again.
+LOCAL = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-# The driver only plans three stages and moves messages, so fast JIT compilation is enough: Python workers do the work.
+# For small batches: compiling quickly costs less than compiling well.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+THOROUGH = "-XX:+UseParallelGC"
+QUICK_ROWS = 1_000_000  # rows of the journal up to which QUICK is faster
+ROWS_PER_GIB = 2_000_000  # rows of the journal for which a local session gets one more GiB
+MOST_GIB = 4
 
 CONNECT_PORT = 15002  # the default port of a Spark Connect server
 CONNECT_SECONDS = 5.0
@@ -119,11 +131,13 @@ def build(
     progress: bool = False,
     ui: bool = False,
     archive: bool = False,
+    rows: int | None = None,
 ) -> "SparkSession":
     """A session. ``master`` is ``local[*]`` unless given; ``remote`` is a Spark Connect address (sc://...).
 
     ``progress`` shows Spark's progress bars, ``ui`` starts its web interface, ``archive`` uses and makes the class
-    archive of local sessions.
+    archive of local sessions. ``rows`` is the number of journal rows that the pipeline computes in a local session: it decides about its
+    memory and compiler.
     """
     global _archive
     require()
@@ -139,9 +153,11 @@ def build(
     if remote:
         for key in (
             "spark.driver.memory",
+            "spark.scheduler.mode",
             "spark.ui.enabled",
             "spark.ui.showConsoleProgress",
             "spark.python.worker.reuse",
+            *(name for name in settings if name.startswith("spark.hadoop.")),
         ):
             settings.pop(key)
         _reachable(remote)
@@ -154,6 +170,9 @@ def build(
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             # otherwise the C library keeps memory that the JVM's compiler frees, in an arena per thread
             os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+            if rows is not None:
+                settings |= LOCAL
+                settings["spark.driver.memory"] = f"{min(MOST_GIB, 1 + -(-rows // ROWS_PER_GIB))}g"
             settings["spark.driver.bindAddress"] = "127.0.0.1"
             settings["spark.driver.host"] = "127.0.0.1"
         builder = builder.master(master or "local[*]")
@@ -168,7 +187,9 @@ def build(
     java_options = "spark.driver.extraJavaOptions"
     if java_options in settings:
         # the user's options replace the defaults: the JVM rejects two garbage collectors
-        asked[java_options] = f"{settings[java_options]} {asked.get(java_options, QUICK)}"
+        asked[java_options] = (
+            f"{settings[java_options]} {asked.get(java_options, QUICK if (rows or 0) <= QUICK_ROWS else THOROUGH)}"
+        )
     for key, value in {**settings, **asked}.items():
         builder = builder.config(key, value)
     try:
@@ -272,3 +293,50 @@ def package() -> Path:
             for file in sorted(root.rglob("*.py")):
                 packed.write(file, str(file.relative_to(source.parent)))
     return path
+
+
+class Session:
+    """A Spark session that is started when it is needed. ``start`` gets the number of journal rows to compute."""
+
+    def __init__(self, start: "Callable[[int], SparkSession]", owned: bool = True) -> None:
+        self._start = start
+        self._owned = owned
+        self.started: SparkSession | None = None
+
+    @staticmethod
+    def of(given: "Session | SparkSession | None") -> "Session":
+        """A session to use in a ``with`` statement, which closes only one that was started here."""
+        if given is None:
+            return Session(lambda rows: build(archive=True, rows=rows))
+        if isinstance(given, Session):
+            return _Borrowed(given)
+        return Session(lambda rows: given, owned=False)
+
+    def get(self, rows: int = 0) -> "SparkSession":
+        if self.started is None:
+            self.started = self._start(rows)
+        return self.started
+
+    @property
+    def where(self) -> str:
+        """Where it runs, for progress messages."""
+        if self.started is None:
+            return "Spark"
+        master = self.started.conf.get("spark.master", None) or "a Spark Connect server"
+        return f"Spark ({master})"
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._owned and self.started is not None:
+            close(self.started)
+            self.started = None
+
+
+class _Borrowed(Session):
+    """A session of the caller, who closes it."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session.get, owned=False)
+        self.started = session.started

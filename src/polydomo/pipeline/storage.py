@@ -227,3 +227,12 @@ def load(storage: Storage, path: str) -> Any:
 
 def dump(storage: Storage, path: str, value: Any) -> None:
     storage.write(path, json.dumps(value, indent=0, sort_keys=True).encode())
+
+
+def conform(table: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """The table with these columns. Columns that an earlier version did not save are empty (text) or null."""
+    for field in wanted:
+        if field.name not in table.schema.names:
+            nothing = "" if pa.types.is_string(field.type) else None
+            table = table.append_column(field, pa.array([nothing] * table.num_rows, field.type))
+    return table.select(wanted.names).cast(wanted)

@@ -1,27 +1,34 @@
 """``polydomo pipeline stream``: keeps the tables up to date while the journal grows.
 
-Every few seconds, the journal is compared with the list of loaded segments in the tables, and new segments are loaded as a batch
-(``batch.py``). There is no other record of what has been read: a stream that is killed leaves consistent tables, the next one continues
-from there, and the tables are the same as those of a batch run over the same journal.
+A Structured Streaming query reads the names of new segments from the journal's directories, with a checkpoint in ``_polydomo/checkpoint``.
+``foreachBatch`` loads them with the definitions and the commit of a batch run (``batch.py``), in one session.
+
+The tables themselves record which segments they have (``_polydomo/units``). So a micro-batch that Spark repeats after a crash loads nothing
+twice, one that was lost with its checkpoint is loaded by the next, and the tables are those of a batch run over the same journal.
 
 A late segment updates its hour. The delay is limited (``late``); a later segment is reported in a line, and a batch run loads it.
 """
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
+from polydomo.errors import PolydomoError
 from polydomo.pipeline import batch, segments
 from polydomo.pipeline.batch import Options, Summary, Tell
-from polydomo.pipeline.commit import Store
-from polydomo.pipeline.executors import Executor, InProcess
+from polydomo.pipeline.commit import OWN, Store
 from polydomo.pipeline.segments import DirectoryLister, FoundSegments, ProcessedRanges, begin_of, unit_of
+from polydomo.pipeline.session import Session
 
-INTERVAL = 5.0  # seconds between checks of the journal
-LEAST_PAUSE = 0.1  # share of the interval to wait after a batch that took longer
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+INTERVAL = 5.0  # seconds between micro-batches
 LATE = 2 * 86400.0  # seconds
+POLL = 0.2  # seconds between looks at a query that runs
+FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"  # of Spark's source of files
 
 
 @dataclass
@@ -31,51 +38,94 @@ class Streaming:
     journals: Sequence[str]
     tables: str
     options: Options = field(default_factory=Options)
-    executor: Executor = field(default_factory=InProcess)
+    session: "Session | SparkSession | None" = None
     late: float = LATE
     tell: Tell = lambda line: None
     complain: Tell = lambda line: None
     step: Callable[[str], None] = lambda name: None
     problems: set[str] = field(default_factory=set)  # already printed
     lister: DirectoryLister = field(default_factory=DirectoryLister)
+    number: int = 0  # of the next batch
+    failure: BaseException | None = None
 
     def run(self, once: bool = False, interval: float = INTERVAL, stop: threading.Event | None = None) -> None:
         """Runs until ``stop`` is set or, with ``once``, until everything is loaded. A batch in progress is completed."""
         ended = stop or threading.Event()
-        seen: frozenset[str] | None = None  # segments at the last check
-        number = 0
-        while not ended.is_set():
-            began = time.monotonic()
-            found = segments.find(self.journals, lister=self.lister)
-            now = frozenset(segment.id for segment in found.segments)
-            if now != seen:
-                summary = self._batch(found)
-                self._report(number, summary)
-                number += bool(summary.segments)
-                seen = now
-                if once and not summary.segments:
-                    return
-            elif once:
-                return
-            if not once:  # measured from check to check, so that a slow batch does not delay the next one further
-                ended.wait(max(interval * LEAST_PAUSE, began + interval - time.monotonic()))
+        with Session.of(self.session) as session:
+            if once and not self._is_anything_new(session):
+                return  # no JVM is started
+            spark = session.get()
+            query = self._query(spark, session, once, interval)
+            try:
+                while query.isActive and not ended.is_set():
+                    query.awaitTermination(POLL)
+            finally:
+                self._end(query)
+            if once:  # files that Spark saw before, but that are not in the tables: they could not be read then
+                self._load(session)
 
-    def _report(self, number: int, summary: Summary) -> None:
+    def _is_anything_new(self, session: Session) -> bool:
+        with Store(self.tables, self.step) as store:
+            work = batch.Batch(
+                store, segments.find(self.journals, lister=self.lister), self.options, session, self.tell, Summary()
+            )
+            return work.has_new()
+
+    def _query(self, spark: "SparkSession", session: Session, once: bool, interval: float) -> Any:
+        names: DataFrame | None = None
+        for root in segments.roots(self.journals):
+            files = spark.readStream.format("binaryFile").schema(FILES).option("recursiveFileLookup", "true")
+            found = files.option("pathGlobFilter", "*.parquet").load(root).select("path")
+            names = found if names is None else names.unionAll(found)
+        assert names is not None
+        checkpoint = f"{Store(self.tables).root}/{OWN}/checkpoint"
+        writer = names.writeStream.queryName("polydomo").option("checkpointLocation", checkpoint)
+        writer = writer.foreachBatch(lambda frame, number: self._load(session))
+        return (
+            writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{interval} seconds")
+        ).start()
+
+    def _load(self, session: Session) -> None:
+        """A micro-batch: loads all segments that are not in the tables."""
+        try:
+            self._report(self._batch(segments.find(self.journals, lister=self.lister), session))
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _end(self, query: Any) -> None:
+        """Stops the query between two micro-batches, and raises what a micro-batch raised."""
+        busy = threading.Event()
+        while (
+            query.isActive
+            and query.status["isTriggerActive"]
+            and query.status["isDataAvailable"]
+            and not busy.wait(POLL)
+        ):
+            pass
+        query.stop()
+        if self.failure is not None:
+            raise self.failure
+        if query.exception() is not None:
+            raise PolydomoError(f"the stream failed: {str(query.exception()).splitlines()[0]}")
+
+    def _report(self, summary: Summary) -> None:
         for problem in summary.problems:
             if problem not in self.problems:
                 self.problems.add(problem)
                 self.complain(problem)
         if summary.segments:
             self.tell(
-                f"batch {number}: {batch.counted(summary.segments, 'segment')} loaded, "
+                f"batch {self.number}: {batch.counted(summary.segments, 'segment')} loaded, "
                 f"in {batch.counted(len(summary.units), 'hour')}. {summary.verdict()}"
             )
+            self.number += 1
 
-    def _batch(self, found: FoundSegments) -> Summary:
+    def _batch(self, found: FoundSegments, session: Session) -> Summary:
         summary = Summary()
         with Store(self.tables, self.step) as store:
             summary.problems += found.problems
-            work = batch.Batch(store, found, self.options, self.executor, lambda line: None, summary)
+            work = batch.Batch(store, found, self.options, session, lambda line: None, summary)
             self._drop_late(work, summary)
             work.run()
             if summary.segments:

@@ -28,7 +28,7 @@ class Reference:
         made["services"] = services(journal)
         made["workers"] = workers(journal)
         made["topology"] = topology(made["requests"], made["hops"])
-        made["capacity"] = capacity(journal, made["services"], made["workers"], dict(objectives or {}))
+        made["capacity"] = capacity(journal, made["workers"], dict(objectives or {}))
         made["logs"], made["values"] = logs(journal), values(journal)
         made["jobs"], made["job_events"] = jobs_and_events(journal)
         made["audit"], made["audit_rules"] = audit_and_rules(journal)

@@ -15,10 +15,11 @@ from tests.pipeline.reference.journal import Journal
 Key = tuple[datetime, str, str]  # window, broker, service
 
 
-def capacity(
-    journal: Journal, services: list[Row], workers: list[Row], objectives: Mapping[str, Objective]
-) -> list[Row]:
-    asked = {(row["window"], row["broker"], row["service"]): row for row in services if row["seconds"] == 3600}
+def capacity(journal: Journal, workers: list[Row], objectives: Mapping[str, Objective]) -> list[Row]:
+    asked: dict[Key, list[Row]] = defaultdict(list)
+    for part in journal.parts:
+        if part["client_protocol"] not in ("job", *OWN):  # the broker sent the others itself
+            asked[window_of(part["time"]), part["broker"], part["service"]].append(part)
     turns: dict[Key, list[Row]] = defaultdict(list)
     for some in journal.turns.values():
         for turn in some:
@@ -42,12 +43,12 @@ def capacity(
         there = [row for row in workers if (row["window"], row["broker"], row["service"]) == key and row["turns"]]
         there = [row for row in there if row["protocol"] not in OWN]
         objective = objectives.get(key[2], objectives.get("*", Objective()))
-        made.append(_capacity(key, asked.get(key), turns.get(key, []), gaps.get(key, []), there, objective))
+        made.append(_capacity(key, asked.get(key, []), turns.get(key, []), gaps.get(key, []), there, objective))
     return made
 
 
 def _capacity(
-    key: Key, asked: Row | None, turns: list[Row], gaps: list[int], workers: list[Row], objective: Objective
+    key: Key, asked: list[Row], turns: list[Row], gaps: list[int], workers: list[Row], objective: Objective
 ) -> Row:
     window, broker, service = key
     there = [row for row in workers if row["until"] > 0]
@@ -76,12 +77,8 @@ def _capacity(
         return mean * (arrival + scv) / 2 * power / (crowd * (1 - r))
 
     best = max((i / 1000 for i in range(1, 1000) if wait(i / 1000) <= limit), default=None) if able else None
-    requests = asked["requests"] if asked else 0
-    within = 0
-    if asked:
-        within = max(
-            0, sum(n for b, n in asked["total_histogram"].items() if b <= bucket(limit)) - (requests - asked["ok"])
-        )
+    requests = len(asked)
+    within = sum(part["outcome"] == "ok" and part["total_bucket"] <= bucket(limit) for part in asked)
     capacity = best * crowd * 1e6 / mean if best is not None else None
     return {
         "window": window, "broker": broker, "service": service, "requests": requests, "turns": len(turns),

@@ -77,7 +77,7 @@ class Journal:
             row["event"] == schema.REQUEUED and (row["hop"], row["attempt"]) == (part["hops"], part["attempts"])
             for row in ends
         )
-        if part["attempts"] and not requeued:
+        if part["attempts"] and part["dispatched"] is not None and not requeued:
             made.append({"hop": part["hops"], "attempt": part["attempts"], "seq": part["seq"], "worker": part["worker"],
                          "worker_peer": part["worker_peer"], "worker_protocol": part["worker_protocol"],
                          "worker_principal": part["worker_principal"], "ended": part["time"],
@@ -109,6 +109,13 @@ class Journal:
         """Waits and service times of requests that had several turns, or ended in the queue."""
         for part in self.parts:
             turns = self.turns[id(part)]
+            part["total_us"] = us(part["time"]) - us(part["accepted"])
+            part["total_bucket"] = bucket(part["total_us"])
+            if part["client_protocol"] == "job":  # the journal counts over all attempts of the job
+                part["dispatches"] = len(turns)
+            if not part["dispatches"]:
+                part["wait_us"] = part["total_us"]
+                part["wait_bucket"] = part["total_bucket"]
             if not turns:
                 continue
             last = turns[-1]

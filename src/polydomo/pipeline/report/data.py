@@ -156,3 +156,6 @@ class Report:
     )  # problems with the data: unreadable segments, holes, a low journal level
     service_count: int = 0  # all services, shown or not
     worker_count: int = 0
+    own_tables: list[tuple[str, int, list[str]]] = field(
+        default_factory=list
+    )  # tables of the user: name, rows, columns

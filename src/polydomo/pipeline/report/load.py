@@ -51,6 +51,7 @@ def load(tables: Tables, journal: Path | None = None) -> Report:
         notes=[*(reader.problems if reader is not None else ())],
         service_count=service_count,
         worker_count=worker_count,
+        own_tables=tables.own(),
     )
 
 

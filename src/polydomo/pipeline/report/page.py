@@ -28,6 +28,7 @@ def render(report: Report, title: str = "polydomo") -> str:
         *_section("Failures", [failures(report.failures)]),
         *_section("Slowest requests", [slowest(report.slowest)]),
         *_section("Audit", [audit(report.audit)]),
+        *(_section("Tables of your own", [own_tables(report)]) if report.own_tables else []),
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -303,6 +304,12 @@ def audit(found: Audit) -> str:
         else ""
     )
     return f"<p>{found.checked} rules checked, {len(found.breaches)} broken.</p>{broken if found.breaches else ''}{unchecked}"
+
+
+def own_tables(report: Report) -> str:
+    """The tables that users declared, and those of payloads."""
+    rows = ((name, full(count), ", ".join(columns)) for name, count, columns in report.own_tables)
+    return table(("table", "#rows", "columns"), rows)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

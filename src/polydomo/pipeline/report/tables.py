@@ -54,6 +54,18 @@ class Tables:
         )
         return made
 
+    def own(self) -> list[tuple[str, int, list[str]]]:
+        """The tables of the user and of payloads: name, number of rows, columns."""
+        found = []
+        for path in sorted(self.directory.iterdir()):
+            if path.is_dir() and path.name[0] not in "._" and path.name not in TABLES:
+                data = self.dataset(path.name)
+                if data is not None:
+                    found.append(
+                        (path.name, data.count_rows(), [name for name in data.schema.names if name not in HOURS.names])
+                    )
+        return found
+
 
 def seconds(moment: datetime) -> float:
     """Seconds since the epoch. A time without a zone is in UTC."""

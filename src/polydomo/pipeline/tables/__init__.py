@@ -1,4 +1,4 @@
-"""The tables, one module each: name, columns, and what a row is. They are computed in ``polydomo.pipeline.engine``."""
+"""The tables, one module each: name, columns, the tables that it reads, and its definition in Spark SQL."""
 
 from polydomo.pipeline.tables import audit, capacity, hops, jobs, logs, requests, services, topology, values, workers
 from polydomo.pipeline.tables.table import Table
@@ -6,17 +6,17 @@ from polydomo.pipeline.tables.table import Table
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        requests.TABLE,
-        hops.TABLE,
-        services.TABLE,
-        workers.TABLE,
-        topology.TABLE,
+        requests.requests,
+        hops.hops,
+        services.services,
+        workers.workers,
+        topology.topology,
         audit.TABLE,
         audit.CHECKS,
-        capacity.TABLE,
-        logs.TABLE,
-        values.TABLE,
-        jobs.TABLE,
-        jobs.EVENTS,
+        capacity.capacity,
+        logs.logs,
+        values.values,
+        jobs.jobs,
+        jobs.job_events,
     )
 }

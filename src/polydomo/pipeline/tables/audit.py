@@ -1,9 +1,9 @@
 """``audit`` and ``audit_rules``: every breach of the rules of ``journal/rules.py``, and which rules could be checked.
 
-Both are replaced run by run: the breaches of a run in an hour are one file, named after the run.
+Both are replaced run by run: the breaches of a run in an hour are one file, named after the run. ``polydomo.pipeline.audit`` finds them.
 """
 
-from polydomo.pipeline.tables.table import UNIT, Column, Table
+from polydomo.pipeline.tables.table import BY_RUN, UNIT, Column, Table
 
 TABLE = Table(
     "audit",
@@ -23,6 +23,8 @@ TABLE = Table(
         Column("detail", "STRING", "more, where the rule has more to say"),
         *UNIT,
     ),
+    ("messages", "records"),
+    BY_RUN,
 )
 
 CHECKS = Table(
@@ -38,4 +40,6 @@ CHECKS = Table(
         Column("breaches", "BIGINT", "number of breaches"),
         *UNIT,
     ),
+    ("audit",),
+    BY_RUN,
 )

@@ -17,8 +17,13 @@ rest; ``budget_used`` over 1 means that the objective was missed.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from polydomo.pipeline.tables.table import UNIT, Column, Table
+from polydomo.pipeline.sql import BROKERS_OWN, bucket, placed, sql, window_of
+from polydomo.pipeline.tables.table import UNIT, Column, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 LEAST_TURNS = 100
 STEPS = 1000
@@ -31,14 +36,74 @@ class Objective:
     target: float = 0.99
 
 
-TABLE = Table(
+# The variations are rounded: for equal times, floating point would leave noise that depends on the order of summation.
+# The capacity of a service follows from its own turns and arrivals, whichever service the clients called.
+_WAIT = "service_us * (arrival_scv + service_scv) / 2 * pow({r}, sqrt(2 * (workers + 1)) - 1) / (workers * (1 - {r}))"
+_MODEL = f"turns >= {LEAST_TURNS} AND workers > 0 AND service_us > 0"
+_SERVICE = "h, broker, service"
+_SUMS = "turns timed run_us run_us2 waited wait_us gaps gap_us gap_us2".split()
+CAPACITY = f"""
+WITH took_part AS (
+    SELECT t.h, t.broker, t.service, count(*) AS at_least, sum(until - since) AS present_us, max(until) - min(since) AS span
+    FROM (SELECT {_SERVICE}, run, worker, max(protocol) AS protocol FROM {{sums}} WHERE kind = 'turn' AND n > 0 GROUP BY {_SERVICE},
+        run, worker) t
+    LEFT JOIN {{present}} p ON p.h = t.h AND p.broker = t.broker AND p.run = t.run AND p.worker = t.worker
+    WHERE greatest(t.protocol, coalesce(p.protocol, '')) NOT IN {BROKERS_OWN} GROUP BY t.h, t.broker, t.service
+),
+parts AS (
+    SELECT {_SERVICE}, s.kind, bucket, n, ok, IF(turn, n, 0) AS turns, IF(turn, timed, 0) AS timed, IF(turn, run_us, 0) AS run_us,
+        IF(turn, run_us2, 0D) AS run_us2, IF(turn, waited, 0) AS waited, IF(turn, wait_us, 0) AS wait_us, gaps, gap_us, gap_us2,
+        CAST(round(coalesce(o.seconds, d.seconds) * 1e6D) AS BIGINT) AS objective_us, coalesce(o.target, d.target) AS target
+    FROM (SELECT *, kind = 'turn' AS turn FROM {{sums}}
+        WHERE kind IN ('asked', 'arrival') OR (kind = 'turn' AND n > 0 AND protocol NOT IN {BROKERS_OWN})) s
+    LEFT JOIN {{objectives}} o USING (service) CROSS JOIN (SELECT seconds, target FROM {{objectives}} WHERE service = '*') d
+),
+summed AS (
+    SELECT {_SERVICE}, sum(IF(kind = 'asked', n, 0)) AS requests, sum(IF(bucket <= {bucket("objective_us")}, ok, 0)) AS within,
+        {", ".join(f"sum({name}) AS {name}" for name in _SUMS)},
+        max(objective_us) AS objective_us, max(target) AS target
+    FROM parts GROUP BY {_SERVICE}
+),
+facts AS (
+    SELECT s.h, s.broker, s.service, requests, within, turns, objective_us, target, gap_us / 1e6D AS span_s,
+        IF(gap_us > 0, gaps / (gap_us / 1e6D), 0D) AS rate,
+        coalesce(IF(present_us IS NOT NULL, greatest(1L, CAST(round(present_us / greatest(1L, span)) AS BIGINT)), IF(at_least > 0, 1L,
+            0L)), 0L)
+            AS workers,
+        IF(timed > 0, run_us / timed, 0D) AS service_us,
+        IF(timed > 0 AND run_us > 0, greatest(0D, round(run_us2 / timed / ((run_us / timed) * (run_us / timed)) - 1, 9)), 0D) AS
+            service_scv,
+        IF(gaps > 1 AND gap_us > 0, greatest(0D, round(gap_us2 / gaps / ((gap_us / gaps) * (gap_us / gaps)) - 1, 9)), 1D) AS arrival_scv,
+        IF(waited > 0, wait_us / waited, NULL) AS measured_wait_us
+    FROM summed s LEFT JOIN took_part t ON t.h = s.h AND t.broker = s.broker AND t.service = s.service
+),
+used AS (SELECT *, IF(workers > 0, rate * service_us / 1e6D / workers, 0D) AS utilisation FROM facts),
+judged AS (
+    SELECT *, IF({_MODEL} AND utilisation < 1, {_WAIT.format(r="utilisation")}, NULL) AS wait_us,
+        IF({_MODEL}, array_max(filter(sequence(1, {STEPS - 1}), i -> {_WAIT.format(r=f"(i / {STEPS}D)")} <= objective_us)), NULL)
+            / {STEPS}D * workers * 1e6D / service_us AS capacity
+    FROM used
+)
+SELECT {window_of("h")} AS window, * EXCEPT (h), IF(rate > 0, capacity / rate, NULL) AS headroom,
+    IF(requests > 0, IF(target < 1, (requests - within) / (requests * (1 - target)), double(requests - within)), NULL) AS budget_used,
+    {placed(window_of("h"))}
+FROM judged
+"""
+
+
+@table(
     "capacity",
     "one service at one broker in one hour",
-    (
+    reads=["sums", "present", "objectives"],
+    columns=(
         Column("window", "TIMESTAMP", "when the hour begins"),
         Column("broker", "STRING", "the broker"),
         Column("service", "STRING", "the service"),
-        Column("requests", "BIGINT", "requests of clients for it that ended in the hour"),
+        Column(
+            "requests",
+            "BIGINT",
+            "requests of clients for it that ended in the hour; those that the broker sent itself do not count",
+        ),
         Column("turns", "BIGINT", "turns of its workers that ended in the hour"),
         Column("span_s", "DOUBLE", "seconds of the hour in which requests arrived, idle time left out"),
         Column("rate", "DOUBLE", "arrivals a second over that span"),
@@ -56,9 +121,11 @@ TABLE = Table(
         Column(
             "within",
             "BIGINT",
-            "requests that ended within the objective, to the nearest bucket, less those that failed",
+            "those of them that ended with `ok` within the objective, to the nearest bucket",
         ),
         Column("budget_used", "DOUBLE", "used share of the error budget; null if no client asked for the service"),
         *UNIT,
     ),
 )
+def capacity(sums: "DataFrame", present: "DataFrame", objectives: "DataFrame") -> "DataFrame":
+    return sql(CAPACITY, sums=sums, present=present, objectives=objectives)

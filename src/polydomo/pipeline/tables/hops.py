@@ -1,11 +1,37 @@
 """``hops``: the dispatches of each request in order, over services (chains) and brokers (bridges)."""
 
-from polydomo.pipeline.tables.table import UNIT, Column, Table
+from typing import TYPE_CHECKING
 
-TABLE = Table(
+from polydomo.pipeline.sql import sql
+from polydomo.pipeline.tables.table import UNIT, Column, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+HOPS = """
+SELECT request, position, broker, run, number, service, hop, attempt, worker, worker_peer, worker_protocol, principal,
+    worker_principal, arrived,
+    began, ended, unix_micros(began) - unix_micros(arrived) AS wait_us, unix_micros(ended) - unix_micros(began) AS run_us, ending,
+        date, hour
+FROM (
+    SELECT request, 1 AS position, broker, run, number, last_service AS service, int(hops) AS hop, int(attempts) AS attempt, worker,
+        worker_peer,
+        worker_protocol, principal, worker_principal, accepted AS arrived, dispatched AS began, ended,
+        IF(outcome = 'ok', 'final', 'failed') AS ending, date, hour
+    FROM {requests} WHERE turns IS NULL AND dispatches > 0 AND attempts > 0 AND dispatched IS NOT NULL
+    UNION ALL
+    SELECT request, i + 1, x.broker, x.run, x.number, x.service, x.hop, x.attempt, x.worker, x.worker_peer, x.worker_protocol, x.principal,
+        x.worker_principal, x.arrived, x.began, x.ended, x.ending, date, hour
+    FROM {requests} LATERAL VIEW posexplode(turns) v AS i, x WHERE turns IS NOT NULL
+)
+"""
+
+
+@table(
     "hops",
     "one dispatch of a request to a worker (a turn)",
-    (
+    reads=["requests"],
+    columns=(
         Column("request", "STRING", "id of the request in `requests`"),
         Column("position", "INT", "its place among the request's turns, from 1"),
         Column("broker", "STRING", "the broker that dispatched it"),
@@ -28,3 +54,5 @@ TABLE = Table(
         *UNIT,
     ),
 )
+def hops(requests: "DataFrame") -> "DataFrame":
+    return sql(HOPS, requests=requests)

@@ -4,12 +4,32 @@ A job has a row in ``jobs`` once it has an outcome. A dead job that was reopened
 outcome are only in ``job_events``.
 """
 
-from polydomo.pipeline.tables.table import UNIT, Column, Table
+from typing import TYPE_CHECKING
 
-TABLE = Table(
+from polydomo.pipeline.sql import placed, sql
+from polydomo.pipeline.tables.table import UNIT, Column, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+JOBS = f"""
+SELECT job, broker, run, seq, service, origin, key, principal, schedule, created AS submitted, time AS ended,
+    unix_micros(time) - unix_micros(created) AS total_us, attempt AS attempts, wait_us AS backoff_us, outcome AS state, code AS outcome,
+    reason, size AS result_bytes, {placed("time")}
+FROM {{messages}} WHERE event = 'job' AND outcome IN ('done', 'dead', 'cancelled')
+"""
+JOB_EVENTS = f"""
+SELECT time, broker, run, seq, outcome AS event, job, service, principal, schedule, attempt, code AS outcome, reason,
+    IF(outcome = 'retry', wait_us, 0L) AS wait_us, created AS submitted, size AS bytes, {placed("time")}
+FROM {{messages}} WHERE event = 'job'
+"""
+
+
+@table(
     "jobs",
     "one durable job with an outcome",
-    (
+    reads=["messages"],
+    columns=(
         Column("job", "STRING", "its id: 26 characters, sorting by the time of submission"),
         Column("broker", "STRING", "the broker that recorded the outcome"),
         Column("run", "BIGINT", "that broker's run"),
@@ -33,11 +53,15 @@ TABLE = Table(
         *UNIT,
     ),
 )
+def jobs(messages: "DataFrame") -> "DataFrame":
+    return sql(JOBS, messages=messages)
 
-EVENTS = Table(
+
+@table(
     "job_events",
     "one event of a durable job, of a schedule, or of the leadership of a broker",
-    (
+    reads=["messages"],
+    columns=(
         Column("time", "TIMESTAMP", "when it happened"),
         Column("broker", "STRING", "the broker"),
         Column("run", "BIGINT", "its run"),
@@ -64,3 +88,5 @@ EVENTS = Table(
         *UNIT,
     ),
 )
+def job_events(messages: "DataFrame") -> "DataFrame":
+    return sql(JOB_EVENTS, messages=messages)

@@ -1,72 +1,155 @@
-"""``requests``: one row per request. The parts of a bridged request on other brokers belong to the row of the client's request."""
+"""``requests``: one row per request, with its turns. The parts of a bridged request on other brokers belong to the client's row.
 
-from polydomo.pipeline.tables.table import UNIT, Column, Table
+This is the silver table: the others are computed from it and from the journal.
+"""
 
-TABLE = Table(
+from typing import TYPE_CHECKING
+
+from polydomo.pipeline.sql import bucket, hour_of, placed, sql
+from polydomo.pipeline.tables.table import UNIT, Column, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TURN = (
+    "ARRAY<STRUCT<broker: STRING, run: BIGINT, number: BIGINT, service: STRING, hop: INT, attempt: INT, seq: BIGINT, worker: INT, "
+    "worker_peer: STRING, worker_protocol: STRING, principal: STRING, worker_principal: STRING, arrived: TIMESTAMP, began: TIMESTAMP, "
+    "ended: TIMESTAMP, ending: STRING>>"
+)
+COLUMNS = (
+    Column("request", "STRING", "its id: 26 characters, sorting by the time of acceptance"),
+    Column("broker", "STRING", "the broker that accepted it from the client"),
+    Column("run", "BIGINT", "that broker's run"),
+    Column("number", "BIGINT", "its number in the run"),
+    Column("seq", "BIGINT", "sequence number of the journal row that records it"),
+    Column("service", "STRING", "the service that the client asked for"),
+    Column("last_service", "STRING", "the service at which it ended, if a worker forwarded it"),
+    Column("client", "INT", "number of the client's connection in the run"),
+    Column("client_peer", "STRING", "the client's address"),
+    Column("client_protocol", "STRING", "the client's protocol"),
+    Column("worker", "INT", "number of the last worker it was dispatched to; 0 if none"),
+    Column("worker_peer", "STRING", "that worker's address"),
+    Column("worker_protocol", "STRING", "that worker's protocol"),
+    Column("accepted", "TIMESTAMP", "when the broker accepted it"),
+    Column("first_dispatched", "TIMESTAMP", "when it was first dispatched to a worker"),
+    Column("dispatched", "TIMESTAMP", "when it was last dispatched"),
+    Column("first_partial", "TIMESTAMP", "when the first partial reply came"),
+    Column("ended", "TIMESTAMP", "when it ended"),
+    Column("wait_us", "BIGINT", "time in queues: before the first worker, and after each requeue or forward"),
+    Column("run_us", "BIGINT", "time the last worker had it"),
+    Column("total_us", "BIGINT", "from `accepted` to `ended`"),
+    Column("wait_bucket", "INT", "logarithmic bucket of `wait_us`"),
+    Column("run_bucket", "INT", "logarithmic bucket of `run_us`"),
+    Column("total_bucket", "INT", "logarithmic bucket of `total_us`"),
+    Column("attempts", "INT", "dispatches at its last hop; of a durable job, counted over all its attempts"),
+    Column("max_attempts", "INT", "how many were allowed; 0 is any number"),
+    Column("dispatches", "INT", "dispatches over all hops; of an attempt of a durable job, those of this attempt"),
+    Column("hops", "INT", "how often it was forwarded"),
+    Column("partials", "INT", "partial replies that reached the client"),
+    Column("request_bytes", "BIGINT", "size of its body as framed"),
+    Column("reply_bytes", "BIGINT", "size of all replies that reached the client, as framed"),
+    Column("outcome", "STRING", "`ok`, or the kind of failure"),
+    Column("reason", "STRING", "why it failed"),
+    Column("trace", "STRING", "W3C trace context it came with"),
+    Column(
+        "parent",
+        "STRING",
+        "id of the request it continues on another broker, if these tables have no row of that request",
+    ),
+    Column("bridged", "INT", "how many other brokers it went through"),
+    Column("far_broker", "STRING", "the last of them; empty if none"),
+    Column("far_protocol", "STRING", "protocol of the worker that had it there"),
+    Column("principal", "STRING", "the client's principal, by the access file"),
+    Column("worker_principal", "STRING", "that worker's principal"),
+    Column(
+        "job",
+        "STRING",
+        "the durable job that it is an attempt of (`client_protocol` is `job`), or whose outcome its client waited for",
+    ),
+    Column(
+        "memo",
+        "STRING",
+        "for a memoised service: `hit` (answered with a stored reply), `miss` (a worker ran it) or `joined` "
+        "(answered with the reply to an identical request that was running); else empty",
+    ),
+    Column(
+        "keyed",
+        "STRING",
+        "with an idempotency key: `joined` (an open request had the key) or, at level `messages`, `first` (it ran)",
+    ),
+    Column("key", "STRING", "that idempotency key"),
+    Column(
+        "turns",
+        TURN,
+        "its dispatches in order, with those at other brokers, if there were several or one did not end it; "
+        "null if the row itself describes its only one",
+    ),
+    *UNIT,
+)
+
+# Records of the same request in the same hour: the first one counts.
+REPEATED = f"""
+SELECT run, number, h, min(seq) AS seq FROM (SELECT run, number, seq, {hour_of("time")} AS h FROM {{records}})
+GROUP BY run, number, h HAVING count(*) > 1
+"""
+# How requests share runs: those for memoised services, and those with a key. The event comes with the request, perhaps in an earlier hour.
+SHARED = """
+SELECT run, number, min(IF(event = 'memo', struct(seq, outcome), NULL)).outcome AS memo,
+    min(IF(event = 'keyed', struct(seq, outcome), NULL)).outcome AS keyed, min(IF(event = 'keyed', struct(seq, key), NULL)).key AS key
+FROM {messages} WHERE event IN ('memo', 'keyed') GROUP BY run, number
+"""
+
+_TURN = ", ".join(f"x.{part.split(': ')[0]}" for part in TURN[13:-2].split(", "))
+_COMPUTED = frozenset(
+    "ended total_us wait_bucket run_bucket total_bucket bridged far_broker far_protocol memo keyed key turns worker worker_peer "
+    "worker_protocol worker_principal dispatches wait_us run_us hour date".split()
+)
+_SAME = [column.name for column in COLUMNS if column.name not in _COMPUTED]
+
+# A request that was dispatched once is described by its record alone. ``several`` has the others.
+SILVER = f"""
+WITH own AS (
+    SELECT r.*, IF(client_protocol = 'job', int(dispatched IS NOT NULL), int(dispatches)) AS own_dispatches
+    FROM {{records}} r LEFT ANTI JOIN {{repeated}} d ON d.run = r.run AND d.number = r.number AND d.h = {hour_of("r.time")} AND r.seq >
+        d.seq
+),
+alone AS (SELECT *, own_dispatches = 1 AND attempts > 0 AND dispatched IS NOT NULL AS alone FROM own),
+joined AS (
+    SELECT hint {", ".join(f"r.{name}" for name in _SAME)}, r.time AS ended, unix_micros(r.time) - unix_micros(r.accepted) AS total_us,
+        {", ".join(f"coalesce(s.{name}, r.{name}) AS {name}" for name in ("worker", "worker_peer", "worker_protocol", "worker_principal"))},
+        coalesce(s.dispatches, r.own_dispatches) AS dispatches,
+        coalesce(s.wait_us, CASE WHEN r.own_dispatches = 0 THEN unix_micros(r.time) - unix_micros(r.accepted)
+            WHEN r.alone THEN unix_micros(r.dispatched) - unix_micros(r.accepted) ELSE r.wait_us END) AS wait_us,
+        coalesce(s.run_us, IF(r.alone, unix_micros(r.time) - unix_micros(r.dispatched), r.run_us)) AS run_us,
+        coalesce(b.bridged, 0) AS bridged, coalesce(b.far_broker, '') AS far_broker, coalesce(b.far_protocol, '') AS far_protocol,
+        coalesce(m.memo, '') AS memo, coalesce(m.keyed, '') AS keyed, coalesce(m.key, '') AS key,
+        coalesce(b.part, 'requests') AS part, coalesce(b.turns, s.turns) AS t
+    FROM alone r LEFT JOIN {{several}} s ON s.run = r.run AND s.number = r.number AND s.seq = r.seq
+        LEFT JOIN {{bridged}} b ON b.request = r.request LEFT JOIN {{shared}} m ON m.run = r.run AND m.number = r.number
+)
+SELECT * EXCEPT (t), {bucket("wait_us")} AS wait_bucket, {bucket("run_us")} AS run_bucket, {bucket("total_us")} AS total_bucket,
+    transform(t, x -> struct({_TURN})) AS turns, {placed("ended")} FROM joined
+"""
+
+
+def silver(
+    records: "DataFrame",
+    repeated: "DataFrame",
+    several: "DataFrame",
+    bridged: "DataFrame",
+    shared: "DataFrame",
+    broadcast: bool,
+) -> "DataFrame":
+    """The rows of ``requests`` (``part`` is ``requests``) and the parts of bridged requests at other brokers (``far``)."""
+    text = SILVER.replace("SELECT hint", "SELECT /*+ BROADCAST(s, b, m) */" if broadcast else "SELECT")
+    return sql(text, records=records, repeated=repeated, several=several, bridged=bridged, shared=shared)
+
+
+@table(
     "requests",
     "one request, from the broker that accepted it from its client",
-    (
-        Column("request", "STRING", "its id: 26 characters, sorting by the time of acceptance"),
-        Column("broker", "STRING", "the broker that accepted it from the client"),
-        Column("run", "BIGINT", "that broker's run"),
-        Column("number", "BIGINT", "its number in the run"),
-        Column("seq", "BIGINT", "sequence number of the journal row that records it"),
-        Column("service", "STRING", "the service that the client asked for"),
-        Column("last_service", "STRING", "the service at which it ended, if a worker forwarded it"),
-        Column("client", "INT", "number of the client's connection in the run"),
-        Column("client_peer", "STRING", "the client's address"),
-        Column("client_protocol", "STRING", "the client's protocol"),
-        Column("worker", "INT", "number of the last worker it was dispatched to; 0 if none"),
-        Column("worker_peer", "STRING", "that worker's address"),
-        Column("worker_protocol", "STRING", "that worker's protocol"),
-        Column("accepted", "TIMESTAMP", "when the broker accepted it"),
-        Column("first_dispatched", "TIMESTAMP", "when it was first dispatched to a worker"),
-        Column("dispatched", "TIMESTAMP", "when it was last dispatched"),
-        Column("first_partial", "TIMESTAMP", "when the first partial reply came"),
-        Column("ended", "TIMESTAMP", "when it ended"),
-        Column("wait_us", "BIGINT", "time in queues: before the first worker, and after each requeue or forward"),
-        Column("run_us", "BIGINT", "time the last worker had it"),
-        Column("total_us", "BIGINT", "from acceptance to the end"),
-        Column("wait_bucket", "INT", "logarithmic bucket of `wait_us`"),
-        Column("run_bucket", "INT", "logarithmic bucket of `run_us`"),
-        Column("total_bucket", "INT", "logarithmic bucket of `total_us`"),
-        Column("attempts", "INT", "dispatches at its last hop"),
-        Column("max_attempts", "INT", "how many were allowed; 0 is any number"),
-        Column("dispatches", "INT", "dispatches over all hops"),
-        Column("hops", "INT", "how often it was forwarded"),
-        Column("partials", "INT", "partial replies that reached the client"),
-        Column("request_bytes", "BIGINT", "size of its body as framed"),
-        Column("reply_bytes", "BIGINT", "size of all replies that reached the client, as framed"),
-        Column("outcome", "STRING", "`ok`, or the kind of failure"),
-        Column("reason", "STRING", "why it failed"),
-        Column("trace", "STRING", "W3C trace context it came with"),
-        Column(
-            "parent",
-            "STRING",
-            "id of the request it continues on another broker, if these tables have no row of that request",
-        ),
-        Column("bridged", "INT", "how many other brokers it went through"),
-        Column("far_broker", "STRING", "the last of them; empty if none"),
-        Column("far_protocol", "STRING", "protocol of the worker that had it there"),
-        Column("principal", "STRING", "the client's principal, by the access file"),
-        Column("worker_principal", "STRING", "that worker's principal"),
-        Column(
-            "job",
-            "STRING",
-            "the durable job that it is an attempt of (`client_protocol` is `job`), or whose outcome its client waited for",
-        ),
-        Column(
-            "memo",
-            "STRING",
-            "for a memoised service: `hit` (answered with a stored reply), `miss` (a worker ran it) or `joined` "
-            "(answered with the reply to an identical request that was running); else empty",
-        ),
-        Column(
-            "keyed",
-            "STRING",
-            "with an idempotency key: `joined` (an open request had the key) or, at level `messages`, `first` (it ran)",
-        ),
-        Column("key", "STRING", "that idempotency key"),
-        *UNIT,
-    ),
+    reads=["parts"],
+    columns=COLUMNS,
 )
+def requests(parts: "DataFrame") -> "DataFrame":
+    return parts.where("part = 'requests'").drop("part")

@@ -4,14 +4,85 @@ A request belongs to the window in which it ended. Counts and histograms of a lo
 so adding rows gives the figures of any other window.
 """
 
-from polydomo.pipeline.tables.table import UNIT, Column, Table
+from typing import TYPE_CHECKING
+
+from polydomo.pipeline.sql import BROKERS_OWN, percentile, placed, sql
+from polydomo.pipeline.tables.table import UNIT, Column, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 WINDOWS = (10, 60, 3600)  # seconds
 
-TABLE = Table(
+_SUMS = (
+    "retried passed_on request_bytes reply_bytes wait_us run_us run_us2 total_us worked memo_hits memo_misses memo_joined key_joined"
+).split()
+_KEY = "ten, broker, service"
+# Sums by outcome, and counts by bucket of the wait and of the duration: each row of ``cells`` has one of the three.
+CELLS = f"""
+WITH one AS (
+    SELECT 10 * (unix_micros(ended) div 10000000) AS ten, broker, service, outcome, wait_bucket, total_bucket,
+        int(dispatches > hops + 1) AS retried, int(hops > 0) AS passed_on, request_bytes, reply_bytes, wait_us, IF(own, 0L, run_us) AS
+            run_us,
+        IF(own, 0D, double(run_us) * run_us) AS run_us2, total_us, int(dispatches > 0 AND NOT own) AS worked,
+        int(memo = 'hit') AS memo_hits, int(memo = 'miss') AS memo_misses, int(memo = 'joined') AS memo_joined, int(keyed = 'joined')
+            AS key_joined
+    FROM (SELECT *, worker_protocol IN {BROKERS_OWN} AS own FROM {{parts}})
+)
+SELECT {_KEY}, outcome, wait_bucket, total_bucket, count(*) AS n, {", ".join(f"sum({name}) AS {name}" for name in _SUMS)},
+    0L AS queued, 0 AS queue_max, 0 AS workers_max
+FROM one GROUP BY GROUPING SETS (({_KEY}, outcome), ({_KEY}, wait_bucket), ({_KEY}, total_bucket))
+UNION ALL
+SELECT 10 * (unix_micros(time) div 10000000), broker, service, NULL, NULL, NULL, 0L,
+    {", ".join("0D" if name == "run_us2" else "0L" for name in _SUMS)}, count(*), max(queue), max(workers)
+FROM {{messages}} WHERE event IN ('queued', 'requeued', 'forwarded') GROUP BY 1, 2, 3
+"""
+_WINDOW = "w, seconds, broker, service"
+SERVICES = f"""
+WITH spread AS (SELECT /*+ REPARTITION({_WINDOW}) */ * FROM (
+    SELECT s * (ten div s) AS w, s AS seconds, * EXCEPT (ten) FROM {{cells}} LATERAL VIEW explode(array({
+    ", ".join(map(str, WINDOWS))
+})) v AS s)),
+added AS (
+    SELECT {_WINDOW}, outcome, wait_bucket, total_bucket, sum(n) AS n, {
+    ", ".join(f"sum({name}) AS {name}" for name in _SUMS)
+},
+        sum(queued) AS queued, max(queue_max) AS queue_max, max(workers_max) AS workers_max
+    FROM spread GROUP BY {_WINDOW}, outcome, wait_bucket, total_bucket
+),
+collected AS (
+    SELECT {_WINDOW}, sum(IF(outcome IS NULL, 0, n)) AS requests, sum(IF(outcome = 'ok', n, 0)) AS ok,
+        {", ".join(f"sum(IF(outcome IS NULL, 0, {name})) AS {name}" for name in _SUMS)},
+        sum(queued) AS queued, max(queue_max) AS queue_max, max(workers_max) AS workers_max,
+        collect_list(IF(outcome IS NULL, NULL, struct(outcome, n))) AS outcomes,
+        array_sort(collect_list(IF(wait_bucket IS NULL, NULL, struct(wait_bucket AS bucket, n)))) AS waits,
+        array_sort(collect_list(IF(total_bucket IS NULL, NULL, struct(total_bucket AS bucket, n)))) AS totals
+    FROM added GROUP BY {_WINDOW}
+)
+SELECT timestamp_seconds(w) AS window, * EXCEPT (w, outcomes, waits, totals), run_us / (seconds * 1e6D) AS busy,
+    map_from_entries(outcomes) AS outcomes,
+    map_from_entries(waits) AS wait_histogram, map_from_entries(totals) AS total_histogram,
+    {
+    ", ".join(
+        f"{percentile('waits', 'requests', share)} AS wait_p{name}_us" for name, share in (("50", 0.5), ("99", 0.99))
+    )
+},
+    {
+    ", ".join(
+        f"{percentile('totals', 'requests', share)} AS total_p{name}_us"
+        for name, share in (("50", 0.5), ("90", 0.9), ("99", 0.99), ("999", 0.999))
+    )
+},
+    {placed("timestamp_seconds(w)")}
+FROM collected WHERE requests > 0
+"""
+
+
+@table(
     "services",
     "one service at one broker in one window",
-    (
+    reads=["parts", "messages"],
+    columns=(
         Column("window", "TIMESTAMP", "when the window begins"),
         Column("seconds", "INT", "its length: 10, 60 or 3600"),
         Column("broker", "STRING", "the broker"),
@@ -57,3 +128,5 @@ TABLE = Table(
         *UNIT,
     ),
 )
+def services(parts: "DataFrame", messages: "DataFrame") -> "DataFrame":
+    return sql(SERVICES, cells=sql(CELLS, parts=parts, messages=messages))

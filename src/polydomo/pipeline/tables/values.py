@@ -1,11 +1,27 @@
 """``values``: published values, topic by topic."""
 
-from polydomo.pipeline.tables.table import UNIT, Column, Table
+from typing import TYPE_CHECKING
 
-TABLE = Table(
+from polydomo.pipeline.sql import hour_of, placed, sql
+from polydomo.pipeline.tables.table import UNIT, Column, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+VALUES = f"""
+WITH published AS (SELECT *, {hour_of("time")} AS h FROM {{messages}} WHERE event = 'published'),
+newest AS (SELECT broker, topic, h, max(struct(time, seq)) AS last FROM published GROUP BY broker, topic, h)
+SELECT p.time, p.broker, p.run, p.seq, p.topic, p.peer, p.protocol, p.size, p.body, p.body_cut,
+    n.last = struct(p.time, p.seq) AS last, {placed("p.time")}
+FROM published p JOIN newest n ON n.broker = p.broker AND n.topic = p.topic AND n.h = p.h
+"""
+
+
+@table(
     "values",
     "one published value (level `messages`)",
-    (
+    reads=["messages"],
+    columns=(
         Column("time", "TIMESTAMP", "when the broker received it"),
         Column("broker", "STRING", "the broker"),
         Column("run", "BIGINT", "its run"),
@@ -20,3 +36,5 @@ TABLE = Table(
         *UNIT,
     ),
 )
+def values(messages: "DataFrame") -> "DataFrame":
+    return sql(VALUES, messages=messages)

@@ -1,0 +1,373 @@
+"""Audits the new rows of all runs of a batch, and saves the state for the next batch.
+
+Spark finds the keys that must be checked (``prefilter``) and checks them (``judge``). The driver keeps the books of each run: which rows
+there are, which requests are complete, when workers were present (``facts``).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from polydomo.journal import rules, schema
+from polydomo.journal.ids import run_name
+from polydomo.journal.rules import RULES
+from polydomo.pipeline.audit import prefilter
+from polydomo.pipeline.audit.facts import (
+    KEPT_STATES,
+    STATE,
+    WORKERS,
+    Facts,
+    Range,
+    load_facts,
+    merged,
+    overlap,
+    present,
+    ranges_of,
+    stays,
+)
+from polydomo.pipeline.audit.judge import BLOCKS, KEPT, RUNS, judged
+from polydomo.pipeline.audit.judge import STATE as STATE_DDL
+from polydomo.pipeline.bronze import BASES, BLOCK, empty, local
+from polydomo.pipeline.segments import unit_of
+from polydomo.pipeline.sql import HOUR_US, sql
+from polydomo.pipeline.storage import Storage, conform, dump
+from polydomo.pipeline.tables import TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Row = dict[str, Any]
+_TOTALS = frozenset(rule.id for rule in RULES if rule.shape == rules.TOTAL)
+_SAYS = {rule.id: rule.says for rule in RULES}
+REPEATED = """
+SELECT run, seq, count(*) AS n FROM (SELECT run, seq FROM {messages} UNION ALL SELECT run, seq FROM {records}) GROUP BY run, seq HAVING
+    count(*) > 1
+"""
+AFTER = "SELECT m.* FROM {rows} m LEFT JOIN {bases} b ON b.run = m.run WHERE m.seq > coalesce(b.base, 0)"
+
+
+@dataclass
+class RunItem:
+    """One run to audit, from the state at ``base``. ``folder`` has what is saved of it."""
+
+    run: int
+    base: int = 0
+    state: str = ""  # path
+    folder: str = ""
+    new: bool = True  # whether there are rows to audit
+
+    def saved(self, name: str) -> str:
+        return f"{self.folder}/{name}" if self.folder else ""
+
+
+@dataclass
+class Published:
+    """What the audit wrote."""
+
+    rows: dict[str, int] = field(default_factory=dict)  # by table
+    gone: list[str] = field(default_factory=list)  # published files that nothing replaces
+
+
+class _Run:
+    """The books of one run."""
+
+    def __init__(self, item: RunItem, storage: Storage) -> None:
+        self.item = item
+        self.storage = storage
+        self.before = load_facts(item.saved("facts.json"), item.run)
+        self.facts = Facts(**self.before.__dict__)
+        self.base = item.base if item.new else self.before.last
+        self.facts.begin_after(self.base)
+        self.counts: list[Row] = []
+        self.retired: dict[str, list[Range]] = {}
+        if item.state:
+            for row in storage.table(item.state).cast(STATE).to_pylist():
+                if row["what"] == "counts":
+                    self.counts.append(row)
+                else:
+                    self.retired.setdefault(row["scope"], []).append([row["key"], row["stop"]])
+        self.seen: dict[str, dict[int, int]] = {}  # scope -> blocks of keys in the new rows
+        self.suspects: dict[str, dict[int, int]] = {}
+        self.done: dict[str, dict[int, int]] = {}
+        self.judged: list[Row] = []
+        self.events: list[Row] = []
+
+    def reappeared(self) -> bool:
+        """Whether new rows are about complete keys."""
+        for scope, ranges in self.retired.items():
+            seen = ranges_of(self.seen.get(scope, {}))
+            if scope == "worker":
+                seen = [
+                    [row["key"]] * 2 for row in self.judged if row["scope"] == scope and (row["seq"] or 0) > self.base
+                ]
+            if seen and overlap(merged(ranges), merged(seen)):
+                return True
+        return False
+
+    def workers(self) -> list[Row]:
+        path = self.item.saved("workers.parquet")
+        saved = conform(self.storage.table(path), WORKERS).to_pylist() if path and self.base else []
+        return present(saved, self.events, self.base)
+
+
+class Auditor:
+    def __init__(self, spark: "SparkSession", storage: Storage, staging: str, partial: bool) -> None:
+        self.spark = spark
+        self.storage = storage
+        self.staging = staging
+        self.partial = partial
+        self.runs: dict[int, _Run] = {}
+        self.out = Published()
+
+    def open(self, items: Iterable[RunItem], blocks: Iterable[Row], lives: Iterable[Row]) -> None:
+        """Takes what is known about the rows of the runs. A run without new rows is audited if another one states that it lost rows."""
+        known = {item.run: item for item in items}
+        fresh: dict[int, list[Row]] = {}
+        for row in blocks:
+            if row["fresh"]:
+                fresh.setdefault(row["run"], []).append(row)
+        covers: dict[int, list[Row]] = {}
+        events: dict[int, list[Row]] = {}
+        for row in lives:
+            if row["covers_run"]:
+                covers.setdefault(row["covers_run"], []).append(row)
+            if row["worker"] > 0 and row["event"] in (schema.REGISTERED, schema.LEFT, schema.LOST):
+                events.setdefault(row["run"], []).append(row)
+        for number, item in known.items():
+            if not item.new and number not in covers:
+                continue
+            run = _Run(item, self.storage)
+            stated = {(row[0], row[1]): row for row in run.facts.covers}
+            for row in covers.get(number, ()):
+                stated[row["run"], row["seq"]] = [row["run"], row["seq"], row["covers_first"], row["covers_last"]]
+            run.facts.covers = [stated[key] for key in sorted(stated)]
+            if not item.new and run.facts.covers == run.before.covers:
+                continue
+            run.facts.add(fresh.get(number, ()) if item.new else (), run.base)
+            run.events = events.get(number, []) if item.new else []
+            if run.facts.last:
+                self.runs[number] = run
+
+    def check(self, messages: "DataFrame", records: "DataFrame", blocks: Iterable[Row]) -> list[int]:
+        """Checks the rules. Returns the runs that must be audited from the beginning, because new rows are about complete keys."""
+        bases = {number: run.base for number, run in self.runs.items() if run.base}
+        if bases:
+            frame = local(self.spark, BASES, list(bases.items()))
+            messages, records = (sql(AFTER, rows=rows, bases=frame) for rows in (messages, records))
+        self._repeated(messages, records, blocks)
+        for row in prefilter.keys(messages, records):
+            if row["run"] in self.runs:
+                run = self.runs[row["run"]]
+                run.seen.setdefault(row["scope"], {})[row["block"]] = row["seen"]
+                run.suspects.setdefault(row["scope"], {})[row["block"]] = row["suspects"]
+                run.done.setdefault(row["scope"], {})[row["block"]] = row["done"]
+        again = [number for number, run in self.runs.items() if run.base and run.reappeared()]
+        if again:
+            return again
+        for row in self._judge(messages, records).toArrow().to_pylist():
+            if row["run"] in self.runs:
+                self.runs[row["run"]].judged.append(row)
+        return [number for number, run in self.runs.items() if run.base and run.reappeared()]
+
+    def _repeated(self, messages: "DataFrame", records: "DataFrame", blocks: Iterable[Row]) -> None:
+        """Finds sequence numbers that occur more than once: only if a block has more rows than numbers."""
+        masks: dict[tuple[int, int], int] = {}
+        doubtful = False
+        for row in blocks:
+            if row["fresh"]:
+                key = row["run"], row["block"]
+                doubtful |= row["n"] > row["mask"].bit_count() or bool(masks.get(key, 0) & row["mask"])
+                masks[key] = masks.get(key, 0) | row["mask"]
+        if doubtful:
+            for row in sql(REPEATED, messages=messages, records=records).toArrow().to_pylist():
+                if row["run"] in self.runs:
+                    facts = self.runs[row["run"]].facts
+                    facts.again = sorted([*facts.again, *[row["seq"]] * (row["n"] - 1)])
+
+    def _judge(self, messages: "DataFrame", records: "DataFrame") -> "DataFrame":
+        spark = self.spark
+        names = [part.split(" ")[0] for part in STATE_DDL.split(", ")][1:]
+        saved = [(number, *(row[name] for name in names)) for number, run in self.runs.items() for row in run.counts]
+        state = local(spark, STATE_DDL, saved)
+        runs = local(spark, RUNS, [
+            (number, run.base, run.facts.last, run.facts.stopped, run.facts.missing) for number, run in self.runs.items()
+        ])  # fmt: skip
+        waiting = any(row["scope"] == "service" and row["returned"] > row["taken_again"] + row["given_up_waiting"]
+                      for run in self.runs.values() for row in run.counts)  # fmt: skip
+        services = empty(spark, "run BIGINT, name STRING")
+        if not prefilter.usable(rules.SERVICE):
+            services = sql(
+                "SELECT DISTINCT run, service AS name FROM {messages} WHERE event = 'dispatched'", messages=messages
+            )
+        elif waiting or self.requeued:
+            services = sql(prefilter.SERVICES, messages=messages, state=state, runs=runs)
+        return judged(messages, records, state, runs, self._blocks("number"), self._blocks("connection"), services)
+
+    requeued = True  # whether the new rows have requeued requests
+
+    def _blocks(self, scope: str) -> "DataFrame":
+        """The keys that must be checked row by row: suspects, and those of the state."""
+        rows = []
+        for number, run in self.runs.items():
+            masks = dict(run.suspects.get(scope, {}))
+            for row in run.counts:
+                if row["scope"] == scope:
+                    block = row["key"] // BLOCK
+                    masks[block] = masks.get(block, 0) | 1 << row["key"] % BLOCK
+            rows += [(number, block, mask) for block, mask in masks.items() if mask]
+        return local(self.spark, BLOCKS, rows)
+
+    # --- what is written ---------------------------------------------------------------------------------------------------
+
+    def publish(self) -> Published:
+        """Stages the rows of ``audit`` and ``audit_rules``, and the states."""
+        for run in self.runs.values():
+            rows = [*self._found(run), *self._holes(run), *self._kept(run)]
+            rows.sort(key=lambda row: (row["seq"], row["rule"]))
+            self.stage_audit(run.facts, rows)
+            self._rules(run, rows)
+            if not self.partial:
+                self._save(run, rows)
+        return self.out
+
+    def _found(self, run: _Run) -> list[Row]:
+        made = []
+        for row in run.judged:
+            about: Row = {"number": row["number"], "worker": row["worker"], "connection": 0, "service": ""}
+            if row["scope"] != "row":
+                about[row["scope"]] = row["name"] if row["scope"] == "service" else row["key"]
+            for breach in row["found"]:
+                made.append(
+                    {
+                        "rule": breach["rule"],
+                        **about,
+                        "seq": breach["seq"],
+                        "time": breach["time"],
+                        "proof": breach["proof"],
+                        "detail": "",
+                    }
+                )
+        return [self._row(run.facts, row) for row in made]
+
+    def _row(self, facts: Facts, row: Row) -> Row:
+        return {**row, "says": _SAYS[row["rule"]], "broker": facts.broker, "run": facts.run}
+
+    def _holes(self, run: _Run) -> list[Row]:
+        facts = run.facts
+        time = datetime.fromtimestamp(0, UTC).replace(microsecond=0)
+        moment = pa.scalar(facts.time, pa.timestamp("us", "UTC")).as_py() or time
+        return [
+            self._row(facts, {"rule": "no-hole", "number": 0, "worker": 0, "connection": 0, "service": "", "seq": last + 1, "time": moment,
+                              "proof": [first - 1, last + 1], "detail": f"{first} to {last} are {what}"})
+            for first, last, what in facts.holes()
+        ]  # fmt: skip
+
+    def _kept(self, run: _Run) -> list[Row]:
+        """Known breaches that still hold: of rules that are checked row by row, at rows that were not audited again."""
+        path = run.item.saved("breaches.parquet")
+        if not path or self.partial or not self.storage.exists(path):
+            return []
+        limits = {}
+        for rule in RULES:
+            if rule.shape in (rules.SEQUENCE, rules.TOTAL, rules.ONCE) or (
+                run.facts.missing and "run_missing == 0" in rule.broken
+            ):
+                continue
+            limits[rule.id] = run.base or run.facts.first - 1  # rows that retention removed since were audited before
+        found: list[Row] = self.storage.table(path).to_pylist()
+        return [row for row in found if row["seq"] <= limits.get(row["rule"], -1)]
+
+    def stage_audit(self, facts: Facts, rows: list[Row], files: str = "") -> None:
+        """Stages breaches, hour by hour. ``facts.units`` is updated; hours without rows are ``gone``."""
+        units: dict[str, list[Row]] = {}
+        for row in rows:
+            units.setdefault(unit_of(row["time"]), []).append(row)
+        self._stage("audit", facts, units)
+
+    def _stage(self, name: str, facts: Facts, units: dict[str, list[Row]]) -> None:
+        for unit, rows in units.items():
+            self.storage.write_table(
+                self._file(self.staging, name, unit, facts.run), pa.Table.from_pylist(rows, TABLES[name].arrow)
+            )
+            self.out.rows[name] = self.out.rows.get(name, 0) + len(rows)
+        for unit in sorted(set(facts.units.get(name, [])) - set(units)):
+            self.out.gone.append(self._file("", name, unit, facts.run))
+        facts.units = {**facts.units, name: sorted(units)}
+
+    def _file(self, folder: str, table: str, unit: str, run: int) -> str:
+        date, hour = unit.split("/")
+        return f"{folder}/{table}/date={date}/hour={hour}/{run_name(run)}.parquet"
+
+    def _rules(self, run: _Run, rows: list[Row]) -> None:
+        facts = run.facts
+        level = schema.LEVELS[facts.level]
+        shown = rules.checkable(level)
+        counts: dict[str, int] = {}
+        for row in rows:
+            counts[row["rule"]] = counts.get(row["rule"], 0) + 1
+        self.stage_rules(facts, _unit(facts.time), [
+            {"run": facts.run, "broker": facts.broker, "level": level, "rule": rule.id, "says": rule.says, "checkable": rule in shown,
+             "breaches": counts.get(rule.id, 0)}
+            for rule in RULES if rule.shape != rules.ONCE
+        ])  # fmt: skip
+
+    def stage_rules(self, facts: Facts, unit: str, rows: list[Row]) -> None:
+        self._stage("audit_rules", facts, {unit: rows})
+
+    def _save(self, run: _Run, rows: list[Row]) -> None:
+        """Stages the state after the newest row, for the next batch."""
+        facts, folder = run.facts, f"{self.staging}/_runs/{run_name(run.facts.run)}"
+        here = _unit(facts.time)
+        name = f"state-{facts.last:012d}.parquet"
+        old = [state for state in facts.states if state[0] <= run.base and state[1] != here and state[0] < facts.last]
+        facts.states = [*old, [facts.last, here, name]][-KEPT_STATES:]
+        self.storage.write_table(f"{folder}/{name}", pa.Table.from_pylist(self._state(run), STATE))
+        self.storage.write_table(f"{folder}/workers.parquet", pa.Table.from_pylist(run.workers(), WORKERS))
+        self.storage.write_table(f"{folder}/breaches.parquet", pa.Table.from_pylist(rows, TABLES["audit"].arrow))
+        dump(self.storage, f"{folder}/facts.json", facts.__dict__)
+
+    def _state(self, run: _Run) -> list[Row]:
+        made: list[Row] = []
+        retired = {scope: [*ranges] for scope, ranges in run.retired.items()}
+        for scope, blocks in run.done.items():
+            retired.setdefault(scope, []).extend(ranges_of(blocks))
+        for row in run.judged:
+            if row["scope"] == "row":
+                continue
+            if _complete(row):
+                retired.setdefault(row["scope"], []).append([row["key"], row["key"]])
+            elif row["seq"] is not None:
+                made.append(
+                    {
+                        "what": "counts",
+                        "stop": None,
+                        **{name: row[name] for name in STATE.names if name not in ("what", "stop")},
+                    }
+                )
+        for scope, ranges in retired.items():
+            made += [
+                {"scope": scope, "what": "retired", "key": first, "stop": last, "name": "", "seq": 0}
+                for first, last in merged(ranges)
+            ]
+        return made
+
+
+def _complete(row: Row) -> bool:
+    """Whether a key is complete. A request that has only a record was journalled at level ``requests``."""
+    if any(breach["rule"] in _TOTALS for breach in row["found"]):
+        return False
+    if row["scope"] == "number":
+        return bool(
+            row["finished"] == 1 and (row["outcomes"] == 1 or (row["outcomes"] == 0 and row["acceptances"] == 0))
+        )
+    return bool(row["goings"] > 0 if row["scope"] == "worker" else row["scope"] == "connection" and row["closings"] > 0)
+
+
+def _unit(us: int) -> str:
+    return unit_of(datetime.fromtimestamp(us // HOUR_US * 3600, UTC))
+
+
+__all__ = ["KEPT", "Auditor", "Published", "RunItem", "stays"]

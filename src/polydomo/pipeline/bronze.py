@@ -1,0 +1,121 @@
+"""The journal as DataFrames, and what a run must know about its rows before it computes tables."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from polydomo.journal import schema
+from polydomo.pipeline.sql import BRIDGE, BROKERS_OWN, hour_of, sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NOTHING = {schema.TEXT: "''", schema.BYTES: "X''"}
+BLOCK = 60  # keys in a block: a block of keys that occur is the bits of a long
+
+
+def frame(
+    spark: "SparkSession", kind: str, paths: Sequence[str], since: datetime | None = None, until: datetime | None = None
+) -> "DataFrame":
+    """The rows of segments, with the columns of the current version; what a segment lacks is empty."""
+    ddl = schema.ddl(kind)
+    if not paths:
+        return empty(spark, ddl)
+    columns = []
+    for column in schema.COLUMNS[kind]:
+        if column.since > 1 and column.type != schema.TIME:
+            columns.append(f"coalesce({column.name}, {_NOTHING.get(column.type, '0')}) AS {column.name}")
+        else:
+            columns.append(column.name)
+    made = spark.read.schema(ddl).parquet(*paths).selectExpr(*columns)
+    for moment, sign in ((since, ">="), (until, "<=")):
+        if moment is not None:
+            made = made.where(f"time {sign} timestamp'{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'")
+    return made
+
+
+def empty(spark: "SparkSession", ddl: str) -> "DataFrame":
+    """A DataFrame without rows; Spark's optimizer removes joins with it."""
+    from pyspark.sql.types import StructType
+
+    fields: Any = StructType.fromDDL(ddl)
+    made: DataFrame = spark.sql(
+        "SELECT "
+        + ", ".join(f"CAST(NULL AS {one.dataType.simpleString()}) AS {one.name}" for one in fields)
+        + " WHERE false"
+    )
+    return made
+
+
+def local(spark: "SparkSession", ddl: str, rows: Iterable[Sequence[Any]]) -> "DataFrame":
+    """A small DataFrame of the driver."""
+    import pyarrow as pa
+
+    from polydomo.pipeline.tables.table import arrow_type
+
+    found = list(rows)
+    if not found:
+        return empty(spark, ddl)
+    fields = [part.split(" ", 1) for part in ddl.split(", ")]
+    columns = zip(*found, strict=True)
+    made = [pa.array(column, arrow_type(kind)) for column, (_, kind) in zip(columns, fields, strict=True)]
+    return spark.createDataFrame(pa.table(dict(zip([name for name, _ in fields], made, strict=True))))
+
+
+# --- the contents of the journal in blocks of its sequence ---------------------------------------------------------------
+
+_ONLY = ", ".join(repr(event) for event in schema.ONLY_MESSAGES)
+_COUNTED = {
+    "steps": "event IN ('requeued', 'forwarded')",
+    "shared": "event IN ('memo', 'keyed')",
+    "logs": "event = 'log'",
+    "asking": "event = 'log' AND number != 0",
+    "published": "event = 'published'",
+    "jobs": "event = 'job'",
+    "once": "once != ''",
+    "bodies": "length(body) > 0",
+}
+COUNTS = (*_COUNTED, "parts", "bridges")
+# Requests of which an hour needs messages of earlier hours: they may have been requeued or forwarded then, or share a run.
+BACK = f"(dispatches > 1 OR hops > 0 OR (outcome != 'ok' AND dispatches > 0) OR worker_protocol IN {BROKERS_OWN})"
+PROBE = f"""
+SELECT run, broker, h, fresh, seq div {BLOCK} AS block, bit_or(shiftleft(1L, int(seq % {BLOCK}))) AS mask, count(*) AS n, min(us) AS first,
+    max(us) AS last, max(level) AS level, sum(stopped) AS stopped, min(back) AS back,
+        {", ".join(f"sum({name}) AS {name}" for name in COUNTS)}
+FROM (
+    SELECT m.run, broker, {hour_of("time")} AS h, seq > coalesce(b.base, 0) AS fresh, seq, unix_micros(time) AS us,
+        IF(level = '{schema.MESSAGES}' OR event IN ({_ONLY}), 2, 1) AS level, int(event = 'stopped') AS stopped, CAST(NULL AS BIGINT)
+            AS back,
+        {", ".join(f"int({text}) AS {name}" for name, text in _COUNTED.items())}, 0 AS parts, 0 AS bridges
+    FROM {{messages}} m LEFT JOIN {{bases}} b ON b.run = m.run
+    UNION ALL
+    SELECT r.run, broker, {hour_of("time")}, seq > coalesce(b.base, 0), seq, unix_micros(time), 1, 0,
+        IF({BACK} AND {hour_of("accepted")} < {hour_of("time")}, {hour_of("accepted")}, NULL), {", ".join("0" for _ in _COUNTED)},
+        int(parent != ''), int(worker_protocol = '{BRIDGE}')
+    FROM {{records}} r LEFT JOIN {{bases}} b ON b.run = r.run
+)
+GROUP BY run, broker, h, fresh, block
+"""
+BASES = "run BIGINT, base BIGINT"
+
+
+def probe(messages: "DataFrame", records: "DataFrame", bases: Mapping[int, int]) -> list[dict[str, Any]]:
+    """A row for each run, hour and block of sequence numbers. ``fresh`` rows come after the run's base: they were not audited yet."""
+    known = local(messages.sparkSession, BASES, [(run, base) for run, base in bases.items() if base])
+    rows: list[dict[str, Any]] = sql(PROBE, messages=messages, records=records, bases=known).toArrow().to_pylist()
+    return rows
+
+
+# Rows of the life of workers and runs, and statements of losses: few.
+LIVES = f"""
+SELECT m.run, seq, unix_micros(time) AS us, event, worker, peer, protocol, principal, service, covers_run, covers_first, covers_last
+FROM {{messages}} m LEFT JOIN {{bases}} b ON b.run = m.run
+WHERE (event IN ('{schema.REGISTERED}', '{schema.LEFT}', '{schema.LOST}') AND worker > 0 OR covers_run != 0) AND seq > coalesce(b.base, 0)
+"""
+
+
+def lives(messages: "DataFrame", bases: Mapping[int, int]) -> list[dict[str, Any]]:
+    known = local(messages.sparkSession, BASES, [(run, base) for run, base in bases.items() if base])
+    rows: list[dict[str, Any]] = sql(LIVES, messages=messages, bases=known).toArrow().to_pylist()
+    rows.sort(key=lambda row: (row["run"], row["seq"]))
+    return rows

@@ -1,0 +1,54 @@
+"""Spark SQL that the tables share: units of time, buckets of durations, percentiles."""
+
+from typing import TYPE_CHECKING, Any
+
+from polydomo.journal import histogram
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+HOUR_US = 3_600_000_000
+BRIDGE = "bridge"  # the protocol of a worker that is another broker
+
+# Protocols of the broker's own workers. They hold requests whose reply is stored or comes from a run that several requests
+# share; the run is a request of its own. So they count neither as workers of the service nor as work.
+BROKERS_OWN = "('memoised', 'keyed')"
+# Protocols of requests that the broker sent itself: attempts of jobs, runs that requests share.
+SENT_BY_BROKER = "('job', 'memoised', 'keyed')"
+
+
+def sql(text: str, **frames: "DataFrame") -> "DataFrame":
+    """Runs a query over DataFrames, which it names in braces."""
+    session: Any = next(iter(frames.values())).sparkSession
+    made: DataFrame = session.sql(text, **frames)
+    return made
+
+
+def hour_of(time: str) -> str:
+    """The number of the hour of a timestamp, counted from 1970."""
+    return f"(unix_micros({time}) div {HOUR_US})"
+
+
+def window_of(hour: str) -> str:
+    """The beginning of an hour that is given by its number."""
+    return f"timestamp_seconds({hour} * 3600)"
+
+
+def placed(time: str) -> str:
+    """The columns ``date`` and ``hour`` of a row."""
+    return f"to_date({time}) AS date, hour({time}) AS hour"
+
+
+def bucket(us: str) -> str:
+    """The logarithmic bucket of a duration."""
+    return f"CAST(floor(ln(greatest({us}, 1)) / ln({histogram.RATIO}D)) AS INT)"
+
+
+def percentile(entries: str, total: str, share: float) -> str:
+    """The duration that ``share`` of all do not exceed, from a sorted array of (bucket, n): the middle of the bucket with the rank."""
+    rank = f"greatest(1L, CAST(ceil({share}D * {total}) AS BIGINT))"
+    walk = (
+        f"aggregate({entries}, named_struct('left', {rank}, 'at', -1), (a, e) -> named_struct("
+        "'left', a.left - e.n, 'at', IF(a.left > 0, e.bucket, a.at)), a -> a.at)"
+    )
+    return f"IF(size({entries}) > 0, pow({histogram.RATIO}D, {walk} + 0.5D), 0D)"
