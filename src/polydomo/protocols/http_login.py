@@ -1,4 +1,4 @@
-"""``/v1/session``: a browser exchanges the one-time code of ``polydomo open`` for a session cookie, or ends its session."""
+"""``/v1/session``: a browser exchanges the one-time code of ``polydomo open`` for a session cookie, asks who it is, or ends its session."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,15 +10,29 @@ COOKIE: Final = "polydomo"
 
 
 class LoginEndpoint(Endpoint):
-    methods: "tuple[str, ...]" = ("POST", "DELETE")
+    methods: "tuple[str, ...]" = ("GET", "POST", "DELETE")
     public = True
 
-    def __init__(self, redeem: "Callable[[str], str]", end: "Callable[[str], None]", seconds: float) -> None:
+    def __init__(
+        self,
+        redeem: "Callable[[str], str]",
+        end: "Callable[[str], None]",
+        seconds: float,
+        describe: "Callable[[str], dict[str, object]]",
+    ) -> None:
         self.redeem = redeem
         self.end = end
         self.seconds = seconds
+        self.describe = describe  # what a principal may do with the dashboard
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        if head.method == "GET":
+            identify = session.site.identify
+            principal = identify(session, head) if identify is not None else ""
+            if identify is not None and not principal:
+                raise HttpError(401, "credentials are required; run `polydomo open`", close=False)
+            session.reply_json(200, self.describe(principal))
+            return
         if head.method == "DELETE":
             self.end(cookie_of(head))
             session.respond(204, _set_cookie("", 0))

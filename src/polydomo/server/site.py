@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from polydomo.broker.access import CALL, INSPECT
+from polydomo.broker.access import ADMIN, CALL, INSPECT, SUBSCRIBE, TAP
 from polydomo.errors import AccessDenied
 from polydomo.limits import LOGIN_SESSION_TIME
 from polydomo.protocols.http_api import HttpApi
@@ -44,7 +44,12 @@ def build_site(server: "BrokerServer") -> Site:
         lambda session, name: schema_for(server, session, name),
     )
     site.mount("/v1/requests", RequestsEndpoint(server))
-    site.mount("/v1/session", LoginEndpoint(broker.logins.redeem, broker.logins.end, LOGIN_SESSION_TIME))
+    site.mount(
+        "/v1/session",
+        LoginEndpoint(
+            broker.logins.redeem, broker.logins.end, LOGIN_SESSION_TIME, lambda name: dashboard_rights(server, name)
+        ),
+    )
     for name in ("polydomo.js", "polydomo.d.ts"):
         module = FileEndpoint(name, (WEB / name).read_bytes(), shared=True)
         module.public = True  # a page cannot send credentials when it imports a module; its calls are checked
@@ -97,6 +102,18 @@ def identify(server: "BrokerServer", session: HttpSession, head: RequestHead) ->
         connection.known_as(name)
     identity.counted = proof  # a reload checks it; the next request must send its own
     return name
+
+
+def dashboard_rights(server: "BrokerServer", principal: str) -> "dict[str, object]":
+    """The principal of a browser, and which of the rights that the dashboard uses it has. Its own session needs no right."""
+    allows = server.broker.access.allows
+    return {
+        "principal": principal,
+        "inspect": allows(principal, INSPECT, "polydomo.figures"),
+        "tap": allows(principal, TAP, "monitor.figures"),
+        "subscribe": allows(principal, SUBSCRIBE, "log."),
+        "admin": allows(principal, ADMIN, "polydomo.pause"),
+    }
 
 
 def callable_by(server: "BrokerServer", session: HttpSession) -> "dict[str, ServiceSchema]":

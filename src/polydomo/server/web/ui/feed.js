@@ -2,8 +2,10 @@
 
 export const HISTORY = 120; // samples kept per service for the sparklines: two minutes
 
-/** What the page knows. `figures` is the newest message of the topic monitor.figures. */
-export const data = { figures: null, connected: false, history: new Map(), total: newSeries() };
+const POLL = 2000; // milliseconds between two fetches of the figures, for a principal that may not subscribe to them
+
+/** What the page knows. `figures` is the newest message of the topic monitor.figures; `session` the principal and its rights. */
+export const data = { figures: null, connected: false, session: null, signedOut: false, history: new Map(), total: newSeries() };
 
 const listeners = new Set();
 const topics = new Map(); // prefix -> set of functions that get its messages
@@ -26,14 +28,45 @@ function notify() {
   for (const listener of listeners) listener();
 }
 
-export function connect() {
+/** Asks for the rights of this browser's session, then opens the WebSocket. Without a session, it does not try again. */
+export async function connect() {
+  try {
+    data.session = await get("/v1/session");
+  } catch {
+    if (!data.signedOut) connectLater();
+    return;
+  }
+  openSocket();
+}
+
+function connectLater() {
+  notify();
+  setTimeout(connect, delay);
+  delay = Math.min(delay * 2, 8000);
+}
+
+/** Fetches the figures, for a principal without the right to subscribe to them, as long as this socket is open. */
+async function fetchFigures(from) {
+  if (from !== socket || socket.readyState !== WebSocket.OPEN) return;
+  if (document.visibilityState === "visible") {
+    try {
+      takeFigures(await get("/v1/figures"));
+    } catch {
+      // shown by the view, or the connection is lost
+    }
+  }
+  setTimeout(() => fetchFigures(from), POLL);
+}
+
+function openSocket() {
   const url = new URL("/v1/ws", location.href);
   url.protocol = url.protocol.replace("http", "ws");
   socket = new WebSocket(url);
   socket.onopen = () => {
     delay = 500;
     data.connected = true;
-    send({ op: "subscribe", topic: "monitor.figures" });
+    if (data.session.tap) send({ op: "subscribe", topic: "monitor.figures" });
+    else if (data.session.inspect) fetchFigures(socket);
     for (const prefix of topics.keys()) send({ op: "subscribe", topic: prefix });
     notify();
   };
@@ -42,9 +75,7 @@ export function connect() {
     data.connected = false;
     for (const call of open.values()) call.reject(new Error("the connection to the broker was lost"));
     open.clear();
-    notify();
-    setTimeout(connect, delay);
-    delay = Math.min(delay * 2, 8000);
+    connectLater();
   };
 }
 
@@ -130,6 +161,10 @@ export async function get(path) {
 
 export async function request(method, path, body) {
   const response = await fetch(path, { method, headers: { Accept: "application/json" }, body, cache: "no-store" });
+  if (response.status === 401 && !data.signedOut) {
+    data.signedOut = true;
+    notify();
+  }
   if (!response.ok) {
     const problem = await response.json().catch(() => ({}));
     const error = new Error(problem.detail || problem.title || `${response.status} ${response.statusText}`);

@@ -4,7 +4,7 @@
 import { h, put, setText } from "./dom.js";
 import { connect, data, watch } from "./feed.js";
 import { bytes, count, duration, rate } from "./format.js";
-import { logIn } from "./session.js";
+import { logIn, showSignIn } from "./session.js";
 import { sparkline } from "./sparkline.js";
 
 const VIEWS = [
@@ -72,13 +72,43 @@ function showSummary() {
   });
   put(place, h("dl", null, items.map((item) => item.element)));
   watch(() => {
+    if (data.signedOut) return signIn();
+    showMissing();
     const status = document.getElementById("connection");
-    const text = !data.connected ? "Not connected. Trying again …" : data.figures === null ? "Connected" : data.figures.draining ? "The broker is shutting down" : `Live: ${data.figures.address}`;
+    const text = !data.connected ? "Not connected. Trying again …" : data.figures === null ? (data.session.inspect ? "Connected, waiting for figures" : "Connected, without the right to see figures") : data.figures.draining ? "The broker is shutting down" : `Live: ${data.figures.address}`;
     setText(status, text);
     status.className = data.connected ? "live" : "lost";
     document.body.classList.toggle("stale", !data.connected);
     if (data.figures !== null) for (const item of items) item.update();
   });
+}
+
+/** What this principal may not see or do, and which right allows it. */
+function showMissing() {
+  const { principal, inspect, tap, subscribe, admin } = data.session || { inspect: true, tap: true, subscribe: true, admin: true };
+  const missing = [
+    inspect ? null : ["inspect", "services, workers, requests and jobs cannot be shown"],
+    tap || !inspect ? null : ["tap", "figures are fetched every two seconds instead of every second, and topics under monitor.* are not shown"],
+    subscribe ? null : ["subscribe", "on log.*: new log records are fetched every two seconds"],
+    admin ? null : ["admin", "actions such as cancel, drain and pause are rejected"],
+  ].filter(Boolean);
+  const notice = document.getElementById("notice");
+  const key = JSON.stringify([principal, missing]);
+  if (notice.dataset.key === key) return;
+  notice.dataset.key = key;
+  notice.hidden = !missing.length;
+  put(notice, `Signed in as ${principal}, without `, missing.map(([right, effect], index) => [index ? "; " : "", h("code", null, right), `: ${effect}`]), ".");
+}
+
+function signIn() {
+  if (document.body.classList.contains("signed-out")) return;
+  if (leave) leave();
+  leave = null;
+  current = "sign in";
+  const status = document.getElementById("connection");
+  setText(status, "Not signed in");
+  status.className = "lost";
+  showSignIn(place, problem);
 }
 
 function sum(counts) {
@@ -120,11 +150,11 @@ function theme() {
   });
 }
 
-await logIn();
+const problem = await logIn();
 theme();
 showNavigation();
 showSummary();
 keyboard();
-window.addEventListener("hashchange", route);
-route();
-connect();
+window.addEventListener("hashchange", () => data.signedOut || route());
+await connect();
+if (!data.signedOut) route();

@@ -1,9 +1,9 @@
 // Log records of all services, newest first, with filters.
 
 import { h, put } from "../dom.js";
-import { get, subscribe, text } from "../feed.js";
+import { data, get, subscribe, text } from "../feed.js";
 import { clock } from "../format.js";
-import { explain } from "../poll.js";
+import { explain, poll } from "../poll.js";
 
 export const title = "Logs";
 
@@ -39,6 +39,11 @@ export function show(place) {
     if (!drawn) drawn = requestAnimationFrame(() => { drawn = 0; render(); });
   }
 
+  if (data.session && !data.session.subscribe) {
+    const errors = h("div");
+    place.append(errors);
+    return poll(() => "/v1/logs", (found) => { records = found; render(); }, errors);
+  }
   get("/v1/logs").then((found) => { records = [...found, ...records]; render(); }).catch((error) => put(list, h("li", null, explain(error))));
   const end = subscribe("log.", (_topic, frames) => take(JSON.parse(text(frames))));
   return end;
