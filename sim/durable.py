@@ -8,7 +8,9 @@ lost, so that the group is applied again. After some time the faults stop, and t
 - nothing is acknowledged, and no outcome is reported, before it is in the store;
 - submissions with the same key have one job;
 - a job whose worker reported a permanent failure has no further attempt;
-- no run of a schedule is stored twice, and none is missing.
+- no run of a schedule is stored twice, and none is missing;
+- a stored job whose bytes flipped is dead with that reason, or has the right result if it was in memory: no wrong body reaches a worker,
+  and no wrong result a client.
 
     python -m sim.durable --seeds 1000 --first 1
 """
@@ -51,6 +53,7 @@ class Plan:
     fails: float = 0.2
     lost_answers: float = 0.1
     disk: float = 0.02  # seconds that a commit takes
+    flips: int = 0  # stored jobs of which a byte changes
 
 
 def draw(seed: int) -> Plan:
@@ -68,6 +71,7 @@ def draw(seed: int) -> Plan:
     plan.fails = dice.choice([0.0, 0.2, 0.5])
     plan.lost_answers = dice.choice([0.0, 0.1, 0.4])
     plan.disk = dice.choice([0.001, 0.02, 0.3])
+    plan.flips = dice.choice([0, 0, 2, 6])
     return plan
 
 
@@ -81,6 +85,7 @@ class World:
     keys: dict[str, str] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)  # job -> the outcome that a client received
     replies: int = 0
+    bodies: set[bytes] = field(default_factory=set)  # of all that was submitted
     once: set[tuple[bool, str]] = field(default_factory=set)  # what was recorded that must happen once
     faulty: bool = True
 
@@ -119,6 +124,8 @@ class World:
             self.later(dice.uniform(0, plan.trouble), lambda: self.lose_worker())
         for _ in range(plan.outages):
             self.later(dice.uniform(0, plan.trouble), self.outage)
+        for _ in range(plan.flips):
+            self.later(dice.uniform(0, plan.trouble), self.flip)
         self.later(plan.trouble, self.heal)
         end = plan.trouble + CALM
         while self.queue and self.queue[0][0] <= end:
@@ -144,6 +151,20 @@ class World:
             self.database.full_until = until
         else:
             self.database.slow_until = until
+
+    def flip(self) -> None:
+        """A byte of a stored job changes on disk."""
+        found = [job for job in self.database.tables.jobs.values() if job.id not in self.database.flipped]
+        if not found:
+            return
+        job = self.dice.choice(found)
+        parts = [name for name in ("body", "result", "service") if getattr(job, name)]
+        name = self.dice.choice(parts)
+        content = bytearray(getattr(job, name))
+        content[self.dice.randrange(len(content))] ^= 1 << self.dice.randrange(5)
+        setattr(job, name, bytes(content))
+        self.database.flipped.add(job.id)
+        self.faults[f"{name} flipped"] += 1
 
     def heal(self) -> None:
         self.faulty = False
@@ -176,6 +197,7 @@ class World:
             body = b"job of " + key.encode()
         elif n % 7 == 3:
             body = DOOMED + body
+        self.bodies.add(body)
         header: dict[str, object] = {"service": "work", "id": make_id(self.wall(), dice.randbytes(10))}
         if key:
             header["key"] = key
@@ -208,11 +230,16 @@ class World:
                     raise Breach(f"job {id} was acknowledged and is not found")
                 self.later(2.0, lambda: self.fetch(id, body))
                 return
-            self.tell(id, str(row["state"]), b"".join(result), body)
+            self.tell(id, str(row["state"]), str(row["outcome"]), b"".join(result), body)
 
         self.ask("polydomo.result", write_message({"job": id, "wait_us": 10_000_000}), answered)
 
-    def tell(self, id: str, state: str, result: bytes, body: bytes) -> None:
+    def tell(self, id: str, state: str, outcome: str, result: bytes, body: bytes) -> None:
+        if outcome == states.DAMAGED:
+            if id not in self.database.flipped or result:
+                raise Breach(f"job {id} is called damaged, and it has the result {result!r}")
+            self.told[id] = state
+            return
         recorded = self.database.outcomes.get(id)
         if recorded is None or recorded[0] != state:
             raise Breach(f"a client received {state} for job {id}, but the store has {recorded}")
@@ -233,14 +260,16 @@ class World:
             if b"".join(reply) != body.upper():
                 raise Breach(f"{reply!r} for {body!r}")
             stored = [job for job in self.database.tables.jobs.values() if job.result == frame(body.upper(), False)]
-            if not stored:
+            if not stored and not self.database.flipped:
                 raise Breach(f"the reply to {body!r} was sent and is not in the store")
             self.replies += 1
 
+        self.bodies.add(body)
         self.ask("kept.work", [body], answered)
 
     def schedule(self, n: int) -> None:
         header: dict[str, object] = {"name": f"tick{n}", "service": "work", "when": f"every {3 + n}s"}
+        self.bodies.add(b"tick %d" % n)
         message = write_message(header, [b"tick %d" % n])
 
         def answered(reply: list[bytes], code: str, text: str) -> None:
@@ -262,7 +291,11 @@ class World:
                 raise Breach(
                     f"job {id} has no outcome: {job.state}, {job.attempts} attempts, due {job.due - START:.1f}"
                 )
-            if job.state == states.DONE and job.result != frame(body.upper(), False):
+            if (
+                job.state == states.DONE
+                and id not in self.database.flipped
+                and job.result != frame(body.upper(), False)
+            ):
                 raise Breach(f"job {id} has the result {job.result!r} for {body!r}")
             if id not in self.told:
                 raise Breach(f"no client could fetch the outcome of job {id}")

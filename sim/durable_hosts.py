@@ -83,6 +83,8 @@ class Hands(Peer):
     def deliver(self, worker: Worker, request: Request) -> None:
         world = self.host.world
         token, body = request.token, b"".join(split(request.body)) if request.body else b""
+        if body not in world.bodies:
+            raise Breach(f"a worker got {body!r}, which no client submitted")
         world.runs[body] += 1
         fails = world.faulty and world.dice.random() < world.plan.fails
 

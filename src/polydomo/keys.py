@@ -6,6 +6,7 @@ from pathlib import Path
 from polydomo.errors import SettingError
 from polydomo.wire.curve import KeyPair, new_pair
 from polydomo.wire.keys import format_certificate, parse_certificate, parse_key
+from polydomo.wire.sodium import public_key
 
 PUBLIC_SUFFIX = ".key"
 SECRET_SUFFIX = ".key_secret"
@@ -16,6 +17,8 @@ def read_pair(path: str | Path, setting: str) -> KeyPair:
     certificate = parse_certificate(_read(Path(path), setting), f"{setting}: {path}")
     if not certificate.secret:
         raise SettingError(f"{setting}: {path} has no secret-key; use the file that ends in {SECRET_SUFFIX}")
+    if public_key(certificate.secret) != certificate.public:
+        raise SettingError(f"{setting}: the two keys in {path} do not belong together: the file is damaged, or it was edited")
     return KeyPair(certificate.public, certificate.secret)
 
 

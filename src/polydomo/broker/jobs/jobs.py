@@ -99,9 +99,7 @@ class Jobs:
                 self._unclaimed.add(ended.digest, ended.id, ended.ended)
         for job in loaded.jobs:
             if job.damage:
-                self.condemn(job)
-                self.counters.dead += 1
-                self.listener.job_event(events.outcome(job))
+                self.condemn(job, True)
                 continue
             if job.digest:
                 self._unclaimed.add(job.digest, job.id, 0.0)
@@ -414,12 +412,21 @@ class Jobs:
         for answer in answers:
             answer(job, None)
 
-    def condemn(self, job: Job) -> None:
-        """Stores that the data of a job is damaged: it is a dead job from now on. What was recorded about it before is in the journal."""
+    def condemn(self, job: Job, was_open: bool = False) -> None:
+        """Stores that the data of a job is damaged: it is a dead job from now on. For an open job, this is its outcome; that of any other
+        job was recorded before."""
         job.ended = self.runner.now()
         job.keep = job.ended + self.policy.keep_dead if self.policy.keep_dead else 0.0
         self.counters.damaged += 1
-        self.put(Condemn(job))
+        op = Condemn(job)
+
+        def recorded(_: Op) -> None:
+            if was_open and op.error is None:
+                self.counters.dead += 1
+                self.listener.job_event(events.outcome(job))
+
+        op.then = recorded
+        self.put(op)
 
     # --- queries --------------------------------------------------------------------------------------------------------------
 
