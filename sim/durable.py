@@ -71,7 +71,7 @@ def draw(seed: int) -> Plan:
     plan.fails = dice.choice([0.0, 0.2, 0.5])
     plan.lost_answers = dice.choice([0.0, 0.1, 0.4])
     plan.disk = dice.choice([0.001, 0.02, 0.3])
-    plan.flips = dice.choice([0, 0, 2, 6])
+    plan.flips = Random(seed * 104_729).choice([0, 0, 2, 6])
     return plan
 
 
@@ -91,6 +91,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.dice = Random(self.plan.seed * 7919 + 1)
+        self.damage = Random(self.plan.seed * 104_729 + 1)
         self.queue: list[tuple[float, int, Callable[[], None]]] = []
         self.numbers = count()
         self.database = Database(Tables(), self.plan.shared)
@@ -125,7 +126,7 @@ class World:
         for _ in range(plan.outages):
             self.later(dice.uniform(0, plan.trouble), self.outage)
         for _ in range(plan.flips):
-            self.later(dice.uniform(0, plan.trouble), self.flip)
+            self.later(self.damage.uniform(0, plan.trouble), self.flip)
         self.later(plan.trouble, self.heal)
         end = plan.trouble + CALM
         while self.queue and self.queue[0][0] <= end:
@@ -157,11 +158,11 @@ class World:
         found = [job for job in self.database.tables.jobs.values() if job.id not in self.database.flipped]
         if not found:
             return
-        job = self.dice.choice(found)
+        job = self.damage.choice(found)
         parts = [name for name in ("body", "result", "service") if getattr(job, name)]
-        name = self.dice.choice(parts)
+        name = self.damage.choice(parts)
         content = bytearray(getattr(job, name))
-        content[self.dice.randrange(len(content))] ^= 1 << self.dice.randrange(5)
+        content[self.damage.randrange(len(content))] ^= 1 << self.damage.randrange(5)
         setattr(job, name, bytes(content))
         self.database.flipped.add(job.id)
         self.faults[f"{name} flipped"] += 1

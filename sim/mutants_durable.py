@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from polydomo.broker.durable import Durable
+from polydomo.broker.jobs import damage
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import NEVER, NOT_SAID, Jobs
 from polydomo.broker.jobs.ops import Finish, Fire, Insert, Loaded, Op
 from polydomo.broker.jobs.schedules import Schedules
 from polydomo.broker.jobs.waiting_jobs import WaitingJobs
-from polydomo.stores import memory
+from polydomo.stores import checks
 from polydomo.stores.memory import MemoryBackend
 from sim.durable import run_seed
 from sim.replacing import swap
@@ -290,12 +291,12 @@ def plain_before_sync(stack: ExitStack) -> None:
 
 @mutant("the checksum of a stored job is not verified")
 def damage_unseen(stack: ExitStack) -> None:
-    swap(stack, memory, "job_damage", lambda old: lambda row, checks, light: "")
+    swap(stack, checks, "job_damage", lambda old: lambda row, sums, light: "")
 
 
 @mutant("a damaged job is not recorded as dead")
 def damage_not_recorded(stack: ExitStack) -> None:
-    swap(stack, Jobs, "condemn", lambda condemn: lambda self, job, was_open=False: None)
+    swap(stack, damage, "condemn", lambda condemn: lambda self, job, was_open=False: None)
 
 
 def find(mutant: DurableMutant) -> int:

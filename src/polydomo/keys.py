@@ -18,7 +18,9 @@ def read_pair(path: str | Path, setting: str) -> KeyPair:
     if not certificate.secret:
         raise SettingError(f"{setting}: {path} has no secret-key; use the file that ends in {SECRET_SUFFIX}")
     if public_key(certificate.secret) != certificate.public:
-        raise SettingError(f"{setting}: the two keys in {path} do not belong together: the file is damaged, or it was edited")
+        raise SettingError(
+            f"{setting}: the two keys in {path} do not belong together: the file is damaged, or it was edited"
+        )
     return KeyPair(certificate.public, certificate.secret)
 
 

@@ -31,8 +31,9 @@ from polydomo.broker.jobs.ops import (
 )
 from polydomo.limits import JOB_PURGE_ROWS
 from polydomo.protocols.json_form import iso_time
+from polydomo.stores import checks
 from polydomo.stores.backend import Backend, Lease
-from polydomo.stores.checks import job_damage, job_values, progress_checks
+from polydomo.stores.checks import job_values, progress_checks
 
 
 class Tables:
@@ -208,7 +209,7 @@ class MemoryBackend(Backend):
         found = _job_copy(job)
         if light:
             found.body = found.result = b""
-        damage = job_damage(_values(found), self.tables.checks[job.id], light)
+        damage = checks.job_damage(_values(found), self.tables.checks[job.id], light)
         if damage:
             found.condemn(damage)
         return found

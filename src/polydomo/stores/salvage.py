@@ -92,9 +92,11 @@ def _checked(sound: Sound) -> "tuple[sqlite3.Connection | None, str]":
         connection = sound.connect()
         found = connection.execute(sound.check).fetchone()
         text = str(found[0]) if found is not None else "no answer"
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         if connection is not None:
             connection.close()
+        if isinstance(error, UnicodeDecodeError):  # of SQLite's message, which quotes the schema
+            return None, "malformed database schema"
         if not is_damage(error):
             raise
         return None, str(error)
@@ -165,7 +167,7 @@ def _open_damaged(path: Path, fresh: Path) -> sqlite3.Connection:
     old = _connect(path)
     try:
         old.execute("SELECT name FROM sqlite_master").fetchall()
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
         old.close()
         with open(fresh, "rb") as file:
             page = bytearray(file.read(FIRST_PAGE))

@@ -6,6 +6,7 @@ from typing import Final
 
 from polydomo.limits import JOB_STORY
 from polydomo.protocols.backoff import Backoff, backoff_of
+from polydomo.protocols.json_form import iso_time, microseconds
 
 Row = dict[str, object]
 
@@ -87,6 +88,18 @@ class Job:
         if len(self.story) > JOB_STORY:
             last = max((i for i, row in enumerate(self.story) if row.get("outcome") == REOPENED), default=-1)
             del self.story[1 if last == 0 else 0]
+
+    def failed_attempt(self, now: float, code: str, reason: str) -> Row:
+        """The entry of the story for the attempt that has just failed."""
+        return {
+            "attempt": self.attempts,
+            "started": iso_time(self.started),
+            "ended": iso_time(now),
+            "worker": self.worker,
+            "outcome": code,
+            "reason": reason,
+            "waited_us": microseconds(self.waited),
+        }
 
     def reopened(self) -> str:
         """When the job was last reopened; "" if it never was."""

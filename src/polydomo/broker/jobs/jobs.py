@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from polydomo.broker.jobs import events
+from polydomo.broker.jobs import damage, events
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import DELAYED, QUEUED, RECORDING, RUNNING, Job, Row
@@ -22,7 +22,6 @@ from polydomo.broker.jobs.ops import (
     FULL,
     NOT_LEADER,
     Collected,
-    Condemn,
     Finish,
     Get,
     Insert,
@@ -38,7 +37,7 @@ from polydomo.broker.jobs.unclaimed import Unclaimed
 from polydomo.broker.jobs.waiting_jobs import ServiceQueue, WaitingJobs
 from polydomo.limits import COST_JOB, JOB_PURGE, JOB_REFUSED_WAIT
 from polydomo.protocols.backoff import Backoff
-from polydomo.protocols.json_form import iso_time, microseconds
+from polydomo.protocols.json_form import microseconds
 from polydomo.protocols.request import (
     DENIED,
     FAILED,
@@ -92,15 +91,9 @@ class Jobs:
         self.paused = set(loaded.paused)
         now = self.runner.now()
         self._purge_at = now + JOB_PURGE
-        for ended in loaded.uncollected:
-            if ended.damage:
-                self.condemn(ended)
-            else:
-                self._unclaimed.add(ended.digest, ended.id, ended.ended)
-        for job in loaded.jobs:
-            if job.damage:
-                self.condemn(job, True)
-                continue
+        for ended in damage.sound(self, loaded.uncollected, False):
+            self._unclaimed.add(ended.digest, ended.id, ended.ended)
+        for job in damage.sound(self, loaded.jobs, True):
             if job.digest:
                 self._unclaimed.add(job.digest, job.id, 0.0)
             self.adopt(job, now)
@@ -225,7 +218,7 @@ class Jobs:
             return
         found = op.existing
         if found is not None and found.damage:
-            self.condemn(found)
+            damage.condemn(self, found)
         if found is not None and (found.id != job.id or found.state != states.OPEN or found.id in self.open):
             self.counters.repeated += 1
             answer(self.open.get(found.id, found), None)
@@ -325,15 +318,7 @@ class Jobs:
         self.pump(job.service)
 
     def _attempt_failed(self, job: Job, code: str, reason: str, after: float, now: float) -> None:
-        attempt: Row = {
-            "attempt": job.attempts,
-            "started": iso_time(job.started),
-            "ended": iso_time(now),
-            "worker": job.worker,
-            "outcome": code,
-            "reason": reason,
-            "waited_us": microseconds(job.waited),
-        }
+        attempt = job.failed_attempt(now, code, reason)
         job.tell(attempt)
         backoff = self.backoff_of(job)
         final = (
@@ -412,22 +397,6 @@ class Jobs:
         for answer in answers:
             answer(job, None)
 
-    def condemn(self, job: Job, was_open: bool = False) -> None:
-        """Stores that the data of a job is damaged: it is a dead job from now on. For an open job, this is its outcome; that of any other
-        job was recorded before."""
-        job.ended = self.runner.now()
-        job.keep = job.ended + self.policy.keep_dead if self.policy.keep_dead else 0.0
-        self.counters.damaged += 1
-        op = Condemn(job)
-
-        def recorded(_: Op) -> None:
-            if was_open and op.error is None:
-                self.counters.dead += 1
-                self.listener.job_event(events.outcome(job))
-
-        op.then = recorded
-        self.put(op)
-
     # --- queries --------------------------------------------------------------------------------------------------------------
 
     def find(self, id: str, answer: Answer) -> None:
@@ -443,7 +412,7 @@ class Jobs:
 
         def found(_: Op) -> None:
             if op.job is not None and op.job.damage and id not in self.open:
-                self.condemn(op.job)
+                damage.condemn(self, op.job)
             answer(self.open.get(id, op.job), op.error)
 
         op.then = found
