@@ -1,6 +1,7 @@
 """Titanic (ZeroMQ RFC 9): titanic.request, titanic.reply and titanic.close, over plain pyzmq and through a crash of the broker."""
 
 import time
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,7 @@ import zmq
 
 import polydomo.testing
 from polydomo import Worker
+from polydomo.protocols.job_messages import read_id
 from polydomo.testing import Broker
 
 PATIENCE = 60.0
@@ -52,6 +54,25 @@ def test_request_reply_and_close(broker: Broker) -> None:
     assert call(broker.url, b"titanic.reply", job) == [b"400"]
     assert call(broker.url, b"titanic.close", job) == [b"200"]  # a client that lost the first answer repeats it
     assert call(broker.url, b"titanic.close", b"no id") == [b"400"]
+
+
+def test_the_id_is_a_uuid_and_every_form_of_it_is_accepted(broker: Broker) -> None:
+    """The Guide's C# client parses the id as a UUID, and sends it in a form of its own."""
+    _, job = call(broker.url, b"titanic.request", b"echo", b"Hello")
+    known = uuid.UUID(job.decode())
+    assert job.decode() == known.hex.upper()
+    worker = Worker(broker.url, "mdp1")
+    worker.add("echo", lambda call: list(call))
+    with worker:
+        fetch(broker.url, job)
+    base32 = read_id(known.hex)
+    assert len(base32) == 26, "as the broker shows it, and stored by earlier versions"
+    for form in (known.hex, str(known), str(known).upper(), f"{{{known}}}", base32, base32.lower()):
+        assert call(broker.url, b"titanic.reply", form.encode()) == [b"200", b"Hello"]
+    with polydomo.Client(broker.url) as client:
+        assert client.job(str(known))["job"] == base32
+    for wrong in (known.hex[:-1], known.hex + "0", "g" + known.hex[1:]):
+        assert call(broker.url, b"titanic.reply", wrong.encode()) == [b"400"]
 
 
 def test_a_request_survives_a_crash(broker: Broker) -> None:

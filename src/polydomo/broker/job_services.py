@@ -35,9 +35,9 @@ from polydomo.protocols.job_messages import (
     Submission,
     answer_body,
     error_header,
-    is_id,
     read_count,
     read_duration,
+    read_id,
     read_message,
     read_service,
     read_text,
@@ -379,8 +379,8 @@ def _dead_some(durable: "Durable", request: Request, ids: "list[str]", again: bo
 
 def _job_id(header: Row) -> str:
     given = read_text(header, "job", 64).strip()
-    id = given.upper()
-    if not is_id(id):
+    id = read_id(given)
+    if not id:
         raise SettingError(
             f"job: {given!r} is not a job id, which has 26 letters and digits; `polydomo jobs` lists them"
         )

@@ -8,7 +8,7 @@ from polydomo.broker.jobs import orders
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.ops import StoreError
 from polydomo.limits import MAX_SERVICE_NAME
-from polydomo.protocols.job_messages import is_id
+from polydomo.protocols.job_messages import read_id, uuid_text
 from polydomo.protocols.request import Request
 from polydomo.wire.frames import Body, bounds, frame, join, split
 
@@ -24,8 +24,8 @@ def serve(durable: "Durable", request: Request, name: bytes, body: Body) -> None
     if name == b"titanic.request":
         _request(durable, request, frames, body)
         return
-    id = frames[0].decode(errors="replace").strip().upper() if frames else ""
-    if not is_id(id):
+    id = read_id(frames[0].decode(errors="replace")) if frames else ""
+    if not id:
         durable.answer(request, frame(b"400", False))
     elif name == b"titanic.reply":
         _reply(durable, request, id)
@@ -47,7 +47,7 @@ def _request(durable: "Durable", request: Request, frames: "list[bytes]", body: 
     job.principal = request.origin
 
     def stored(found: Job | None, error: StoreError | None) -> None:
-        durable.answer(request, frame(b"500", False) if found is None else join([b"200", found.id.encode()]))
+        durable.answer(request, frame(b"500", False) if found is None else join([b"200", uuid_text(found.id).encode()]))
 
     durable.jobs.submit(job, stored)
 

@@ -6,6 +6,7 @@ bodies, header and body are in the same frame, separated by the newline. An erro
 """
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Final
 
@@ -37,15 +38,46 @@ def make_id(moment: float, chance: bytes) -> str:
     >>> make_id(1767225600.0, bytes(10))
     '01KDVDNA000000000000000000'
     """
-    value = (int(moment * 1000) & (1 << 48) - 1) << 80 | int.from_bytes(chance, "big")
+    return _id_text((int(moment * 1000) & (1 << 48) - 1) << 80 | int.from_bytes(chance, "big"))
+
+
+def _id_text(value: int) -> str:
     return "".join([_PAIRS[value >> shift & 1023] for shift in _SHIFTS])
 
 
 _CHARACTERS = frozenset(ALPHABET)
+_VALUES = {character: value for value, character in enumerate(ALPHABET)}
+_UUID = re.compile(r"[0-9A-F]{32}")
 
 
 def is_id(text: str) -> bool:
     return len(text) == ID_LENGTH and _CHARACTERS.issuperset(text)
+
+
+def read_id(text: str) -> str:
+    """The id of a job from an id or a UUID of the same 128 bits, in upper or lower case, with or without dashes and braces; "" if the
+    text is neither.
+
+    >>> read_id("{019b76da-a800-0000-0000-000000000000}") == read_id("01kdvdna000000000000000000")
+    True
+    """
+    given = text.strip().upper()
+    if is_id(given):
+        return given
+    digits = given.strip("{}").replace("-", "")
+    return _id_text(int(digits, 16)) if _UUID.fullmatch(digits) else ""
+
+
+def uuid_text(id: str) -> str:
+    """The 128 bits of an id as a UUID of 32 hexadecimal digits, as Titanic clients expect it.
+
+    >>> uuid_text("01KDVDNA000000000000000000")
+    '019B76DAA80000000000000000000000'
+    """
+    value = 0
+    for character in id:
+        value = value << 5 | _VALUES[character]
+    return f"{value & (1 << 128) - 1:032X}"
 
 
 def read_instant(what: str, value: object) -> float:
