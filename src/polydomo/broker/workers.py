@@ -200,12 +200,12 @@ def _requeue(broker: "Broker", request: Request, worker: Worker, why: str, moved
     if history.partials and not policy.requeue_after_partial:
         text = f"the worker was lost after {history.partials} partial replies ({why})"
         outcomes.fail(broker, request, INTERRUPTED, text)
+    elif broker.draining and not moved:  # before the next case: it uses up no attempt of a durable job
+        outcomes.fail(broker, request, SHUTDOWN, SHUTTING_DOWN)
     elif tried >= allowed:
         outcomes.fail(
             broker, request, GAVE_UP, f"{tried - history.releases} attempts ended without a reply; the last one: {why}"
         )
-    elif broker.draining and not moved:
-        outcomes.fail(broker, request, SHUTDOWN, SHUTTING_DOWN)
     else:
         request.worker = None
         history.partials_before = history.partials
