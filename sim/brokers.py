@@ -68,6 +68,7 @@ def policy_of(options: Options) -> Policy:
     return Policy(
         attempts=options.attempts,
         queue_expiry=options.queue_expiry,
+        unattended_expiry=1.5 * options.queue_expiry,
         requeue_after_partial=options.requeue_after_partial,
         max_outstanding=options.max_outstanding,
         max_queue=options.max_queue,

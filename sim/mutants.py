@@ -411,6 +411,15 @@ def bounds_ignored(stack: ExitStack) -> None:
     swap(stack, Backpressure, "pause", lambda pause: lambda self, session, service: None)
 
 
+@mutant(
+    "a request is cancelled with its client, although the client did not ask for a reply",
+    *both("emqp,mdx"),
+    *("unattended=2", "slow=0.5"),
+)
+def left_behind(stack: ExitStack) -> None:
+    swap(stack, EmqpSession, "awaits_reply", lambda awaits: lambda self, request: True)
+
+
 @mutant("a paused client is never resumed", *both("mdx,mdx"), "max_outstanding=2", "burst=10", "pace=0.2")
 def never_resumed(stack: ExitStack) -> None:
     swap(stack, Broker, "end_turn", lambda turn: lambda self: None)

@@ -70,6 +70,7 @@ class Options:
     mute_reader: float = 0.0  # rate: a client stops reading for a while
     garbage: float = 0.0  # rate: a peer connects and sends invalid bytes
     greed: float = 0.0  # rate: a peer sends, or makes the broker hold, as much as it can
+    unattended: float = 0.0  # rate: a client sends requests without asking for replies, and leaves
     give_up: float = 0.0  # fraction of calls with a very short timeout
     curve: float = 0.0  # fraction of ZMTP peers that authenticate with CURVE
     intruder: float = 0.0  # rate: a peer tries an unknown key, a stolen public key, or something it has no right to
@@ -214,6 +215,8 @@ def draw(seed: int) -> Options:
         options.clients[-1] = "http"
         if rng.random() < 0.5:
             options.workers[-1] = "http"
+    if rng.random() < 0.2 and not secured:
+        options.unattended = rng.choice((0.3, 2.0))
     return options
 
 

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 from polydomo import limits
 from polydomo.broker import queues, service_table
+from polydomo.protocols.emqp import EmqpRef
 from polydomo.protocols.model import LOST, Service, Worker
-from polydomo.protocols.request import ASKED, GAVE_UP, HELD, NOT_ASKED, QUEUED, Request
+from polydomo.protocols.request import ASKED, CANCELLED, GAVE_UP, HELD, NOT_ASKED, QUEUED, Request
 from polydomo.protocols.session import Session
 from polydomo.wire.link import PAUSE_SHARE_USED, Link
 from polydomo.wire.sp import SpLink
@@ -24,6 +25,7 @@ LATE = 0.05  # seconds that a deadline may be late, besides the tolerance of the
 
 ONE_MESSAGE = 200  # units of work of the most expensive message of a simulated peer
 SPARE_TURNS = 3  # turns that a peer may wait, besides one for each other waiting peer
+AMPLE = 1 << 20  # bytes, more than all requests without clients have
 MEMORY_SLACK = 6 << 20  # bytes that may arrive between two measurements
 
 
@@ -59,6 +61,12 @@ class Watcher:
             tag = self.node.recorder.tags.get(request.number, "")
             self.breach("release", f"request {request.number} was given up, although it had not been started", tag)
         self._came.pop(request, None)
+        # Small limits of bytes bound requests without clients, too. A durable request ends, and its job continues.
+        ample = self.node.options.max_held_bytes >= AMPLE and not self.node.options.durable
+        if request.outcome == CANCELLED and ample and not waits(request):
+            self.breach(
+                "unattended", f"request {request.number} was cancelled, although its client did not wait for it"
+            )
 
     def forwarded(self, request: Request) -> None:
         """The request joins its client's queue at another service."""
@@ -355,10 +363,10 @@ class Watcher:
     def _requests_in_time(self) -> None:
         broker = self.node.broker
         now = broker.now
-        expiry = broker.policy.queue_expiry
         for session in broker.sessions:
             for request in session.requests:
                 since = self._empty.get(request.service)
+                expiry = self.node.options.queue_expiry * (1 if waits(request) else 1.5)
                 late = ""
                 if request.deadline and now > _late(request.deadline - request.accepted) + request.accepted:
                     late = "is past its deadline"
@@ -414,6 +422,7 @@ class Watcher:
             "tokens": sum(len(worker.held) for worker in broker.workers),
         }
         if connections:
+            left["requests without clients"] = len(broker.unattended.requests)
             left["connections"] = sum(not session.is_internal for session in broker.sessions)
             left["waiting clients"] = len(broker.durable.parked) if broker.durable is not None else 0
             left["timers"] = len(broker.timers)
@@ -424,6 +433,11 @@ class Watcher:
                 self.breach("rest", f"{count} {what} are left")
         self._bounds()
         self._invariants()
+
+
+def waits(request: Request) -> bool:
+    """Whether the client asked for a reply."""
+    return not isinstance(request.ref, EmqpRef) or request.ref.route.wants_reply
 
 
 def _unfinished(link: Link | None) -> int:

@@ -13,6 +13,7 @@ from sim.clients import Call, Client
 from sim.clock import Process, Scheduler
 from sim.garbage import Garbler
 from sim.greedy import Greedy
+from sim.leaving import Leaver
 from sim.network import Network
 from sim.options import FORWARD_TO, Options
 from sim.others import CatalogClient, CatalogService, Keeper, Publisher, Subscriber
@@ -207,7 +208,10 @@ class World:
             node.close_bridges()
         for peer in self.peers:
             peer.leave()
-        if not self._until(self.scheduler.now + (LEAVE_JOBS if self.options.durable else LEAVE), self._is_empty):
+        leave = LEAVE_JOBS if self.options.durable else LEAVE
+        if self.options.unattended:
+            leave += 2 * self.options.queue_expiry  # requests without clients wait for a worker that never comes
+        if not self._until(self.scheduler.now + leave, self._is_empty):
             return
         for node in self.nodes:
             node.watcher.emptied(connections=True)
@@ -312,6 +316,7 @@ class World:
                 Greedy(self, rng.choice(self.nodes)).start()
 
         self._rate("greed", options.greed, be_greedy)
+        self._rate("left without waiting", options.unattended, lambda: Leaver(self, rng.choice(self.nodes)).start())
         self._rate("garbage", options.garbage, lambda: Garbler(self, rng.choice(self.nodes)).start())
 
     def _change_rights(self) -> None:

@@ -128,6 +128,9 @@ MAX_QUEUE: Final = 100_000  # Queued requests of one service before the broker s
 MAX_HELD_BYTES: Final = 1024 * MIB  # Total size of held bodies before the broker stops reading from senders.
 MAX_CLIENT_BYTES: Final = 128 * MIB  # Size of held bodies of one client, so that one client cannot block all others.
 LAST_ASKED: Final = 512  # Envelopes up to this size are cached per connection: most requests begin like the last one.
+MAX_UNATTENDED: Final = 100_000  # Open requests of clients that do not wait for a reply and have disconnected.
+UNATTENDED_SOURCE: Final = 2  # One source (address or principal) may have one part in this many of MAX_UNATTENDED.
+UNATTENDED_BYTES: Final = 4  # Their bodies may take one part in this many of MAX_HELD_BYTES.
 SMALL_BODY: Final = 4 * KIB  # Bodies up to this size are not counted per client: MAX_OUTSTANDING of them take 32 MiB.
 MAX_SERVICES: Final = 10_000  # Service names, with or without workers; bounded because clients can invent names.
 MAX_SERVICE_NAME: Final = 255  # One short ZMTP frame; the longest published name has 24 bytes.
@@ -264,6 +267,9 @@ METRICS_SERVICES: Final = 250  # Services with separate series: about 30 ms of r
 
 ATTEMPTS: Final = 3  # Maximum number of times a request is dispatched to a worker.
 QUEUE_EXPIRY: Final = 60.0  # How long a request waits for a service without workers.
+UNATTENDED_EXPIRY: Final = (
+    3600.0  # The same for a client that does not wait for a reply: a job manager may start much later.
+)
 BUSY_TIMEOUT: Final = 900.0  # Allowed silence of a worker that holds a request and sends no heartbeats while busy.
 GRACE: Final = 10.0  # On SIGTERM, time for requests in flight to finish.
 TIMER_TICK: Final = 10  # Milliseconds. Timers have buckets: never early, late by at most this plus 1 % of the wait.

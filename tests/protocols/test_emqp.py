@@ -3,6 +3,7 @@
 import pytest
 
 from polydomo.broker.memoising import Memoiser
+from polydomo.broker.policy import Policy
 from polydomo.protocols.emqp import EmqpSession
 from polydomo.protocols.memo_values import MemoValues
 from polydomo.wire import frames
@@ -74,6 +75,61 @@ def test_no_reply_without_reply_requested() -> None:
     assert job[5] == b"reply-requested,guarantee"  # towards the worker it is always there
     worker.say(*HEAD, b"REPLY", b"x", b"done", job[3])
     assert client.hear() == [] and table.notes.outcomes == [("default", "ok")]
+
+
+def test_requests_without_reply_requested_survive_their_client() -> None:
+    table = Table()
+    client = table.join(EmqpSession)
+    for number in range(25):
+        request(client, msgid=b"m%d" % number, headers=b"retry-count:2")
+    request(client, msgid=b"waits", headers=b"reply-requested")
+    client.close()
+    assert table.notes.outcomes == [("default", "cancelled")], "only the one whose client waited"
+    table.broker.check_invariants()
+    table.wait(3 * table.broker.policy.queue_expiry)
+    lost = worker_at(table, slots=3)
+    assert len(lost.hear()) == 3
+    lost.close()
+    worker = worker_at(table, slots=25)
+    for job in worker.hear():
+        worker.say(*HEAD, b"REPLY", b"x", b"done", job[3])
+    assert table.notes.outcomes[1:] == [("default", "ok")] * 25, "25 of 25, three of them with a second worker"
+    assert len(table.broker.sessions) == 1 and not table.broker.held_bytes, "nothing is left of the client"
+    table.broker.check_invariants()
+
+
+def test_a_request_without_a_client_waits_for_a_worker_within_limits() -> None:
+    table = Table()
+    table.broker.policy = Policy(queue_expiry=10.0, unattended_expiry=100.0, max_unattended=4)
+    waiting, gone, other = (table.join(EmqpSession) for _ in range(3))
+    request(gone, msgid=b"1", headers=b"")
+    table.wait(5.0)
+    request(waiting, msgid=b"2", headers=b"reply-requested")
+    gone.close()
+    table.wait(10.5)
+    assert table.notes.outcomes == [("default", "no-worker")], "of the client that waits"
+    for number in range(3):
+        request(other, msgid=b"%d" % number, headers=b"")
+    other.close()
+    assert [outcome for _, outcome in table.notes.outcomes[1:]] == ["cancelled"] * 2, "one source has at most half of 4"
+    table.wait(101.0)
+    assert [outcome for _, outcome in table.notes.outcomes[3:]] == ["no-worker"] * 2
+    table.broker.check_invariants()
+
+
+def test_the_timeout_of_a_request_without_a_reply_is_the_worker_s() -> None:
+    table = Table()
+    client = table.join(EmqpSession)
+    request(client, headers=b"timeout:1,class:x")
+    client.close()
+    table.wait(30.0)
+    worker = worker_at(table)
+    job = only(worker.hear())
+    assert job[5] == b"reply-requested,timeout:1,class:x"
+    table.wait(5.0)
+    assert not table.notes.outcomes, "the worker ends it"
+    worker.say(*HEAD, b"REPLY", b"x", b"TimeoutError", job[3])
+    assert table.notes.outcomes == [("default", "ok")]
 
 
 def test_many_requests_at_once_come_back_under_their_own_ids_in_any_order() -> None:

@@ -10,6 +10,7 @@ import zmq
 
 import polydomo
 from polydomo import testing
+from polydomo.broker import queues
 from polydomo.server.settings import Settings
 from tests.ports import free_port
 from tests.real.peers import PATIENCE, Program, needs
@@ -76,6 +77,43 @@ def test_a_job_without_reply_requested(manager: Program, client: Program, tmp_pa
         client.say("defer", {"func": "eventmq_jobs.note", "args": [str(path)]})
     until(lambda: noted(path) == 5, "five jobs")
     assert result(client, func="eventmq_jobs.double", args=[3]) == {"doubled": 6}  # and nothing was sent for the five
+
+
+def test_jobs_of_a_client_that_has_exited_run_when_a_job_manager_starts(broker: testing.Broker, tmp_path: Path) -> None:
+    path = tmp_path / "noted"
+    with Program("eventmq_ask.py", broker.url) as client:
+        for number in range(25):
+            client.say("defer", {"func": "eventmq_jobs.note", "args": [str(path)], "kwargs": {"number": number}})
+        broker.wait_until(lambda server: len(queues.waiting(server.broker.services[b"default"])) == 25)
+    broker.wait_until(lambda server: not server.connections, PATIENCE)
+    with Program("emq-jobmanager", "-B", broker.url, "-J", "2", **QUICK):
+        until(lambda: noted(path) == 25, "25 of 25 jobs")
+
+
+def test_a_job_of_a_client_that_has_exited_moves_to_another_job_manager(
+    broker: testing.Broker, manager: Program, tmp_path: Path
+) -> None:
+    path = tmp_path / "noted"
+    with Program("eventmq_ask.py", broker.url) as client:
+        client.say("defer", {"func": "eventmq_jobs.nap_and_note", "args": [2, str(path)]})
+        broker.wait_until(lambda server: any(worker.held for worker in server.broker.workers))
+    manager.kill()
+    broker.wait_for("default", 0, PATIENCE)
+    with Program("emq-jobmanager", "-B", broker.url, "-J", "2", **QUICK):
+        until(lambda: noted(path) == 1, "the job")
+
+
+def test_the_job_manager_ends_a_job_without_a_client_at_its_timeout(broker: testing.Broker, tmp_path: Path) -> None:
+    path = tmp_path / "noted"
+    with Program("eventmq_ask.py", broker.url) as client:
+        job = {"func": "eventmq_jobs.nap_and_note", "args": [60, str(path), "began"], "timeout": 1}
+        client.say("defer", job)
+        broker.wait_until(lambda server: b"default" in server.broker.services)
+    with Program("emq-jobmanager", "-B", broker.url, "-J", "2", **QUICK) as manager:
+        until(lambda: noted(path) == 1, "the job's start")
+        broker.wait_until(lambda server: not server.broker.open_requests, PATIENCE)
+        assert manager.logged("TimeoutError")
+    assert noted(path) == 1, "it did not reach its end"
 
 
 def test_two_jobs_at_a_time(manager: Program, client: Program, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class Backpressure:
 
     def pause(self, session: Session, service: Service) -> None:
         """Pauses the client: its requests for this service have reached a limit."""
-        if not session.worker_count and not session.refuses_at_limit and not session.is_internal:
+        if not (session.worker_count or session.refuses_at_limit or session.is_internal or session.disconnected):
             self.paused[session] = service
             session.link.pause(PAUSE_AT_LIMIT)
 

@@ -252,7 +252,9 @@ class Bridging:
         worker.done += 1
         if request.state != DONE:
             if code == SHUTDOWN and request.session.is_internal:
-                outcomes.fail(broker, request, SHUTDOWN, text)  # uses up no attempt of the durable job, which runs again
+                outcomes.fail(
+                    broker, request, SHUTDOWN, text
+                )  # uses up no attempt of the durable job, which runs again
             elif code in NOT_ACCEPTED:
                 service_table.restore(broker, request)
                 workers.requeue(broker, request, worker, f"{code} at the other broker: {text}")

@@ -7,7 +7,7 @@ Only the modules of this package change its state:
     workers, replies          workers register and leave; their replies
     service_table             services by name
     deadlines, liveness       time limits of requests; silence of workers
-    backpressure              clients at a limit
+    backpressure, unattended  clients at a limit; requests whose clients do not wait and have left
     access, authority         the rights of principals
     bridging, publishing      other brokers; topics
     siblings, merging         other processes of this broker; their answers as one
@@ -65,6 +65,7 @@ from polydomo.broker.schemas import Schemas
 from polydomo.broker.siblings import Siblings
 from polydomo.broker.timers import Timers
 from polydomo.broker.tokens import Tokens
+from polydomo.broker.unattended import Unattended
 from polydomo.limits import SMALL_BODY, WORK_REQUEST
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Departure, Path, Service, Worker
@@ -94,7 +95,7 @@ class Broker(BrokerApi):
         "max_held_bytes", "max_outstanding", "max_queue", "memo_workers", "memoiser", "memory", "monitor", "newest_request",
         "newest_session", "newest_worker", "now", "policy", "publishing", "recorder", "records_bodies",
         "records_messages", "records_requests", "refusal", "registrations", "revoking", "schedulers", "schemas",
-        "services", "session_workers", "sessions", "siblings", "started", "timers", "tokens", "tuning", "wall", "workers",
+        "services", "session_workers", "sessions", "siblings", "started", "timers", "tokens", "tuning", "unattended", "wall", "workers",
     )  # fmt: skip
 
     def __init__(
@@ -138,6 +139,7 @@ class Broker(BrokerApi):
         self.tokens = Tokens()
         self.timers = Timers()
         self.backpressure = Backpressure(self)
+        self.unattended = Unattended(self)
         self.bridging = Bridging(self)
         self.siblings = Siblings(self)
         self.publishing = Publishing(self)
@@ -237,8 +239,8 @@ class Broker(BrokerApi):
                     queues.remove(target, request)
                     outcomes.fail(self, request, NO_WORKER, "no worker offers it")
                     return request
-                elif not target.timer:
-                    deadlines.watch_service(self, target)
+                else:
+                    deadlines.watch_service(self, target, request)
             elif target.remote:
                 self.siblings.queued(target)
             if target.queue_length >= self.max_queue:

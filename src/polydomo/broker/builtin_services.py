@@ -149,7 +149,11 @@ def workers(broker: "Broker") -> "list[Worker]":
 
 
 def clients(broker: "Broker") -> "list[Session]":
-    return [session for session in broker.sessions if not session.worker_count and not session.is_internal]
+    return [
+        session
+        for session in broker.sessions
+        if not (session.worker_count or session.is_internal or session.disconnected)
+    ]
 
 
 def window(broker: "Broker", session: Session, name: bytes) -> int:

@@ -86,6 +86,10 @@ class Control:
             limits.queue_deadline = 0.0
             deadlines.arm(self._broker, request, limits)
 
+    def holds(self, request: Request) -> bool:
+        """Whether the request waits for a paused service."""
+        return request in self.paused.get(request.service.name, ())
+
     def release(self, request: Request) -> bool:
         """The request is about to end. Returns False if it does not wait for a paused service."""
         held = self.paused.get(request.service.name)

@@ -81,16 +81,30 @@ def request_due(broker: "Broker", request: Request, limits: TimeLimits) -> None:
 
 
 def watch_service(broker: "Broker", service: Service, request: Request | None = None) -> None:
-    """Sets the timer that expires the queued requests of a service without workers. ``request`` was just requeued or forwarded, and may be
-    older than all others."""
+    """Sets the timer that expires the queued requests of a service without workers. ``request`` was just queued, and may expire before all
+    others."""
     first = request if request is not None else queues.oldest(service)
     if first is not None:
-        when = max(first.accepted, service.no_worker_since) + broker.policy.queue_expiry
+        when = _expires(broker, service, first)
+        if request is None and not first.session.awaits_reply(first):  # a younger one may expire before it
+            for other in queues.waiting(service):
+                when = min(when, _expires(broker, service, other))
         if service.timer:
             if service.timer <= when * 1000.0:
                 return
             broker.timers.remove(service.timer, service)
         service.timer = broker.timers.add(broker.now, when, service)
+
+
+def _expires(broker: "Broker", service: Service, request: Request) -> float:
+    return max(request.accepted, service.no_worker_since) + _expiry(broker, request)
+
+
+def _expiry(broker: "Broker", request: Request) -> float:
+    policy = broker.policy
+    if request.session.awaits_reply(request):
+        return policy.queue_expiry
+    return max(policy.queue_expiry, policy.unattended_expiry)
 
 
 def unwatch_service(broker: "Broker", service: Service) -> None:
@@ -100,16 +114,14 @@ def unwatch_service(broker: "Broker", service: Service) -> None:
 
 
 def service_due(broker: "Broker", service: Service) -> None:
-    """Ends the requests that have waited ``queue_expiry`` for a worker to offer the service."""
+    """Ends the requests that have waited too long for a worker to offer the service."""
     service.timer = 0
     if service.workers or service.remote or broker.services.get(service.name) is not service:
         return
-    expiry = broker.policy.queue_expiry
-    limit = broker.now + TIME_TOLERANCE - expiry
-    if service.no_worker_since <= limit:
-        for request in queues.waiting(service):
-            if request.accepted <= limit:
-                queues.remove(service, request)
-                outcomes.fail(broker, request, NO_WORKER, f"no worker offered the service within {expiry:g} s")
+    for request in queues.waiting(service):
+        if _expires(broker, service, request) <= broker.now + TIME_TOLERANCE:
+            queues.remove(service, request)
+            expiry = _expiry(broker, request)
+            outcomes.fail(broker, request, NO_WORKER, f"no worker offered the service within {expiry:g} s")
     if service.queue_length:
         watch_service(broker, service)

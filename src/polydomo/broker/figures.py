@@ -72,7 +72,10 @@ def is_hidden(service: Service) -> bool:
 
 def connections(broker: "Broker") -> int:
     """Connections of peers, without the broker's internal sessions and those to its other processes."""
-    return sum(not (session.is_internal or session.is_sibling or session.runs_shared) for session in broker.sessions)
+    return sum(
+        not (session.is_internal or session.is_sibling or session.runs_shared or session.disconnected)
+        for session in broker.sessions
+    )
 
 
 def open_requests(broker: "Broker") -> int:

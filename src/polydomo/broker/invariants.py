@@ -34,6 +34,7 @@ def check(broker: "Broker") -> None:
     _plain()
     _missed(broker)
     broker.control.check_invariants()
+    broker.unattended.check_invariants()
     broker.siblings.check_invariants()
     if broker.durable_requests is not None:
         broker.durable_requests.check_invariants()
@@ -145,7 +146,7 @@ def _worker(broker: "Broker", worker: Worker) -> None:
 
 def _session(broker: "Broker", session: Session) -> None:
     who = f"connection {session.number}"
-    assert not session.disconnected, f"{who} is listed but closed"
+    assert not session.disconnected or session.requests, f"{who} is listed but closed"
     for request in session.requests:
         assert request.session is session, f"{who} lists another's request {request.number}"
         _open(broker, request)
@@ -275,6 +276,8 @@ def _stalled(broker: "Broker") -> None:
     if turns is not None:
         turns.check_invariants()
     for session in broker.sessions:
+        if session.disconnected:
+            continue
         if session.link.pauses & PAUSE_SHARE_USED:
             assert turns is not None and session.link in turns, (
                 f"connection {session.number} is paused for its turn but is not waiting for one"

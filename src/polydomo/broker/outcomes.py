@@ -43,6 +43,8 @@ def end(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
         deadlines.disarm(broker, request)
     session = request.session
     del session.requests[request]
+    if session.disconnected:
+        broker.unattended.ended(request)
     size = len(request.body)
     broker.held_bytes -= size
     if size > SMALL_BODY:

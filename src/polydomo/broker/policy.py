@@ -9,9 +9,11 @@ from polydomo import limits
 class Policy:
     attempts: int = limits.ATTEMPTS
     queue_expiry: float = limits.QUEUE_EXPIRY
+    unattended_expiry: float = limits.UNATTENDED_EXPIRY  # the same for requests whose clients do not wait for a reply
     requeue_after_partial: bool = False
     max_outstanding: int = limits.MAX_OUTSTANDING
     max_queue: int = limits.MAX_QUEUE
+    max_unattended: int = limits.MAX_UNATTENDED
     max_held_bytes: int = limits.MAX_HELD_BYTES
     max_client_bytes: int = limits.MAX_CLIENT_BYTES
     max_memory: int = 0  # maximum bytes of everything the broker holds; 0: no limit

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from polydomo.broker import dispatch, outcomes, workers
+from polydomo.broker import dispatch, workers
 from polydomo.broker.acceptance_times import AcceptanceTimes
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MAX_VIOLATIONS, WORK_VIOLATION
@@ -38,14 +38,14 @@ def closed(broker: "Broker", session: Session, reason: CloseReason) -> None:
     if session.disconnected:
         return
     session.disconnected = True
-    broker.sessions.pop(session, None)
     broker.backpressure.forget(session)
     broker.memory.forget(session.link)
     broker.publishing.forget(session)
     broker.monitor.closed(session, reason)
     broker.recorder.closed(session, str(reason))
-    for request in list(session.requests):
-        outcomes.cancel(broker, request, "the client disconnected")
+    broker.unattended.client_closed(session)
+    if not session.requests:
+        broker.sessions.pop(session, None)
     carried = list(broker.session_workers.get(session, ()))
     for worker in carried:
         dispatch.clear_credit(worker)  # remove all of them first, so that a request of one is not dispatched to another

@@ -189,7 +189,8 @@ class EmqpSession(Session):
             route.queue,
             body,
             ref,
-            broker.now + route.timeout if route.timeout else 0.0,
+            # Without a reply, only the worker enforces the timeout, from when it starts the job, as with EventMQ's router.
+            broker.now + route.timeout if route.timeout and route.wants_reply else 0.0,
             0.0,
             0.0,
             route.attempts,
@@ -198,6 +199,10 @@ class EmqpSession(Session):
             identity=ref.msgid[frames.bounds(ref.msgid, 0)[0] :],
             key=route.key,
         )
+
+    def awaits_reply(self, request: Request) -> bool:
+        ref = request.ref
+        return not isinstance(ref, EmqpRef) or ref.route.wants_reply
 
     def send_final(self, request: Request, body: Body) -> None:
         ref = request.ref
@@ -246,7 +251,7 @@ class EmqpSession(Session):
         if not body or body[0] & MORE:
             body = _one_frame(body)
         # Two clients may use the same id: the worker gets ours, new for each attempt, and printable, since EventMQ reads ids as text.
-        left = request.time_left(self.broker.now)
+        left = request.time_left(self.broker.now) or route.timeout
         if left and self.link.extensions.deadline_jobs:
             self.link.send(JOB + request.token + route.framed_within(left), body)
         elif left:

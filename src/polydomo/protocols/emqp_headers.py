@@ -77,7 +77,9 @@ class Headers:
             # EventMQ's job manager replies only if this header is set. Whether the client gets the reply is decided by the client's own
             # header.
             before.insert(0, REPLY_REQUESTED)
-        self.text = ",".join(before + (after or []))  # towards a worker, without the timeout
+        # Towards a worker. Without a reply the timeout is the worker's alone; otherwise what is left of it is added when it is sent.
+        limit = [f"{TIMEOUT}:{self.timeout:g}"] if self.timeout and not self.wants_reply else []
+        self.text = ",".join(before + limit + (after or []))
         self.framed = frames.frame(self.text.encode(), True)  # the same as a frame, where there is no deadline
         self.before = ",".join([*before, "timeout:"]).encode()
         self.after = ("," + ",".join(after) if after else "").encode()

@@ -94,6 +94,10 @@ class Session(Handler):
         """The open request of this client with this id, where ``polydomo.abandon`` may name one."""
         return None
 
+    def awaits_reply(self, request: Request) -> bool:
+        """Whether the client of this open request waits for a reply. If not, the request is run even if the client disconnects."""
+        return True
+
     # --- to a client
 
     def send_partial(self, request: Request, body: Body) -> None:

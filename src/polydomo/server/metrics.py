@@ -140,7 +140,7 @@ def _broker(page: Page, server: "BrokerServer") -> None:
     page.family("polydomo_connections", GAUGE, "Current connections of all kinds.", [({}, _peers(server))])
     by_protocol: dict[str, int] = {}
     for session in broker.sessions:
-        if not session.worker_count:
+        if not session.worker_count and not session.disconnected:
             by_protocol[session.protocol] = by_protocol.get(session.protocol, 0) + 1
     clients = [({"protocol": protocol}, count) for protocol, count in sorted(by_protocol.items())]
     page.family("polydomo_clients", GAUGE, "Current connections without a worker.", clients)

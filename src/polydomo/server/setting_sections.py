@@ -63,6 +63,9 @@ class Limits:
     max_queue: int = setting(
         limits.MAX_QUEUE, Count(), "queued requests of one service before the broker stops reading from their senders"
     )
+    max_unattended: int = setting(
+        limits.MAX_UNATTENDED, Count(), "open requests of clients that did not wait for a reply and have disconnected"
+    )
     max_held_bytes: int = setting(
         limits.MAX_HELD_BYTES, Size(), "bytes of all held bodies before the broker stops reading from senders"
     )

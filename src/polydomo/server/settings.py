@@ -98,6 +98,11 @@ class Settings:
     queue_expiry: float = setting(
         limits.QUEUE_EXPIRY, Seconds(), "how long a request waits for a service without workers"
     )
+    unattended_expiry: float = setting(
+        limits.UNATTENDED_EXPIRY,
+        Seconds(),
+        "the same for a request whose client does not wait for a reply (eMQP without reply-requested)",
+    )
     busy_timeout: float = setting(
         limits.BUSY_TIMEOUT, Seconds(), "allowed silence of a busy worker that sends no heartbeats while busy"
     )
@@ -133,9 +138,11 @@ class Settings:
         return Policy(
             attempts=self.attempts,
             queue_expiry=self.queue_expiry,
+            unattended_expiry=self.unattended_expiry,
             requeue_after_partial=self.requeue_after_partial,
             max_outstanding=bounds.max_outstanding,
             max_queue=bounds.max_queue,
+            max_unattended=bounds.max_unattended,
             max_held_bytes=bounds.max_held_bytes,
             max_client_bytes=bounds.max_client_bytes,
             max_services=bounds.max_services,

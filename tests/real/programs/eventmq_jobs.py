@@ -22,6 +22,14 @@ def wait_for(path: str) -> str:
     return "seen"
 
 
+def nap_and_note(seconds: float, path: str, first: str = "") -> None:
+    """Notes a line after the nap, and one before it if ``first``."""
+    if first:
+        note(path)
+    time.sleep(seconds)
+    note(path)
+
+
 def fail() -> None:
     raise ValueError("this job always fails")
 
