@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.limits import MAX_BODY_FRAMES
+from polydomo.limits import MAX_BODY_FRAMES, MAX_CONTROL
 from polydomo.protocols import http_content as content
 from polydomo.wire.frames import join, split
 from polydomo.wire.http import HttpError
@@ -41,6 +41,15 @@ def test_frames_survive_json(frames: list[bytes]) -> None:
     _, data = content.response_body(content.FRAMES_JSON, body, bytes)
     assert content.request_body(content.FRAMES_JSON, data) == body
     assert json.loads(data)["frames"] == content.frames_to_json(body)
+
+
+def test_a_large_frame_with_control_characters_is_base64() -> None:
+    """As a string it would take six times its size."""
+    zeros, text = bytes(MAX_CONTROL + 1), b"line\r\n\t" * MAX_CONTROL
+    _, data = content.response_body(content.FRAMES_JSON, join([zeros, zeros[1:], text]), bytes)
+    found = json.loads(data)["frames"]
+    assert list(found[0]) == ["base64"] and found[1:] == [zeros[1:].decode(), text.decode()]
+    assert content.request_body(content.FRAMES_JSON, data) == join([zeros, zeros[1:], text])
 
 
 @given(BODIES)

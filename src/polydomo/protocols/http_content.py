@@ -1,17 +1,19 @@
 """Formats of HTTP bodies: joined frames, frames as JSON, frames as multipart/mixed, server-sent events, and problems (RFC 9457).
 
-A body inside polydomo is a list of frames. As JSON, a frame that is UTF-8 is a string and any other frame is ``{"base64": "..."}``:
+A body inside polydomo is a list of frames. As JSON, a frame that is UTF-8 is a string and any other frame is ``{"base64": "..."}``,
+and so is a large one with control characters:
 
     {"frames": ["text", {"base64": "/w=="}]}
 """
 
 import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from polydomo.limits import MAX_BODY_FRAMES, MAX_MULTIPART_HEAD
+from polydomo.limits import MAX_BODY_FRAMES, MAX_CONTROL, MAX_MULTIPART_HEAD
 from polydomo.wire.frames import Body, flat, join, split
 from polydomo.wire.http import REASONS, HttpError
 
@@ -29,6 +31,9 @@ BOUNDARY: Final = b"polydomo-"  # followed by random digits: no worker can know 
 BOUNDARY_RANDOM: Final = 16  # bytes
 
 Random = Callable[[int], bytes]
+
+# Control characters other than those of text files: as JSON, each takes six characters.
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 Row = dict[str, object]
 
@@ -93,10 +98,12 @@ def choose(accept: str, offered: "tuple[str, ...]") -> str:
 
 
 def frame_to_json(frame: bytes) -> object:
-    try:
-        return frame.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(frame).decode()}
+    if len(frame) <= MAX_CONTROL or _CONTROL.search(frame) is None:
+        try:
+            return frame.decode()
+        except UnicodeDecodeError:
+            pass
+    return {"base64": b64encode(frame).decode()}
 
 
 def frame_from_json(value: object) -> bytes:
