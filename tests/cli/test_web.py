@@ -127,7 +127,7 @@ def test_the_story_of_a_request_that_timed_out_while_it_ran(recording: Broker) -
             time.sleep(0.01)
 
     with worker:
-        response = httpx.post(f"{url}/v1/call/slow", headers={"polydomo-timeout": "1"}, timeout=PATIENCE)
+        response = httpx.post(f"{url}/v1/call/slow", headers={"polydomo-timeout": "3"}, timeout=PATIENCE)
     log.removeHandler(handler)
     handler.close()
     assert response.status_code == 504

@@ -39,6 +39,7 @@ async def broker(store: str, data: Path) -> AsyncIterator[BrokerServer]:
 async def rejection(server: BrokerServer) -> str:
     """The error of a job that is submitted now."""
     async with AsyncClient(server.urls[0]) as client:
+        await client.connect()
         with pytest.raises(CallFailed) as caught:
             await client.submit_job("backup", "all", timeout=0.2)
         return str(caught.value)
