@@ -61,7 +61,7 @@ class Postgres:
             user=self.user,
             cwd="/",
             capture_output=True,
-            timeout=60,
+            timeout=250,
             check=False,
         )
         assert done.returncode == 0, done.stderr.decode()
@@ -83,14 +83,14 @@ class Postgres:
                 stderr=log,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not self.answers():
             assert self.process.poll() is None and time.monotonic() < deadline, (self.directory / "log").read_text()
             time.sleep(0.05)
 
     def answers(self) -> bool:
         words = [str(self.programs / "pg_isready"), "-q", "-h", str(self.directory)]
-        return subprocess.run(words, check=False, timeout=30).returncode == 0
+        return subprocess.run(words, check=False, timeout=120).returncode == 0
 
     def stop(self) -> None:
         """In order, and cutting every connection."""
@@ -105,7 +105,7 @@ class Postgres:
         if process is not None:
             process.send_signal(number)
             try:
-                process.wait(30)
+                process.wait(120)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()

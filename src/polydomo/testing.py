@@ -129,7 +129,7 @@ class Broker:
             server, self._server = self._server, None
             self._background.run(self._kill(server))
 
-    def wait_for(self, service: str | bytes, workers: int = 1, timeout: float = 30.0) -> None:
+    def wait_for(self, service: str | bytes, workers: int = 1, timeout: float = 60.0) -> None:
         """Waits until exactly ``workers`` workers (0: none) are registered for ``service``. One with ``concurrency=4`` counts as
         four. Raises TimeoutError."""
         name = service.encode() if isinstance(service, str) else service
@@ -139,7 +139,7 @@ class Broker:
             found = _workers(self._server, name) if self._server is not None else 0
             raise TimeoutError(f"after {timeout:g} s {service!r} has {found} workers, not {workers}") from None
 
-    def wait_until(self, condition: Callable[[BrokerServer], bool], timeout: float = 30.0) -> None:
+    def wait_until(self, condition: Callable[[BrokerServer], bool], timeout: float = 60.0) -> None:
         """Waits until ``condition()`` is true. It is called in the broker's thread. Raises TimeoutError."""
         self._background.run(self._until(condition, timeout))
 

@@ -34,7 +34,7 @@ def screen(broker: Broker, what: str) -> str:
         while piece := os.read(master, 4096):
             said += piece
     os.close(master)
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0
     return said.decode()
 
 

@@ -53,7 +53,7 @@ def test_each_input_line_is_published_as_it_arrives(broker: Broker) -> None:
         assert subscriber.line() == b"lines  one\n"
         publisher.stdin.write(b"two\r\nthree")
         publisher.stdin.close()
-        assert publisher.wait(30) == 0
+        assert publisher.wait(120) == 0
         assert [subscriber.line(), subscriber.line()] == [b"lines  two\n", b"lines  three\n"]
 
 

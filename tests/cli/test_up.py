@@ -176,7 +176,7 @@ def test_next_steps_are_printed_on_a_terminal(tmp_path: Path) -> None:
             while "Ctrl-C" not in said:
                 said += screen.readline()
             process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(120) == 0
         address = said.split("listening address=")[1].split()[0]
         assert f"polydomo call echo hello --to {address}" in said
     finally:

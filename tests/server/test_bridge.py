@@ -66,7 +66,7 @@ def test_calls_streams_failures_and_time_limits_cross(pair: tuple[Broker, Broker
     blocked = threading.Event()
     worker.add("upper", lambda call: call.text.upper())
     worker.add("count", count)
-    worker.add("block", lambda call: blocked.wait(20) and None)
+    worker.add("block", lambda call: blocked.wait(120) and None)
 
     @worker.service("broken")
     def broken(call: polydomo.Call) -> None:
@@ -249,7 +249,7 @@ def test_a_broker_that_stops_lets_bridged_requests_finish(pair: tuple[Broker, Br
     near, far, _ = pair
     release = threading.Event()
     worker = polydomo.Worker(far.url)
-    worker.add("slow", lambda call: release.wait(20) and call.text)
+    worker.add("slow", lambda call: release.wait(120) and call.text)
     with worker, polydomo.Client(near.url) as client:
         near.wait_until(knows(b"slow"))
         results: list[str] = []
