@@ -6,7 +6,21 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from polydomo import AsyncClient, Call, CallFailed, Client, NoSuchJob, Permanent, SettingError, Worker, testing
+from polydomo import (
+    AsyncClient,
+    Call,
+    CallFailed,
+    Client,
+    ConnectionLost,
+    NoSuchJob,
+    NotConnected,
+    Permanent,
+    SettingError,
+    Worker,
+    testing,
+)
+from polydomo.client.jobs import Jobs
+from polydomo.protocols.job_messages import write_message
 
 WAIT = 60.0
 
@@ -118,6 +132,30 @@ def test_the_asyncio_client(broker: testing.Broker) -> None:
             assert await client.schedules() == []
 
     asyncio.run(main())
+
+
+def test_a_run_of_a_schedule_is_not_repeated_after_a_lost_connection() -> None:
+    asked: list[str] = []
+    errors: list[Exception] = []
+
+    async def ask(service: str, body: list[bytes], timeout: float) -> list[bytes]:
+        asked.append(service)
+        if errors:
+            raise errors.pop()
+        return write_message({"job": "01KDVDNA000000000000000000", "schedules": []})
+
+    async def main() -> None:
+        jobs = Jobs(ask, lambda leader: None)
+        errors.append(ConnectionLost("the answer was lost"))
+        with pytest.raises(ConnectionLost):
+            await jobs.fire("nightly", WAIT)
+        errors.append(NotConnected("it was not sent"))
+        assert await jobs.fire("nightly", WAIT) == "01KDVDNA000000000000000000"
+        errors.append(ConnectionLost("the answer was lost"))
+        assert await jobs.schedules(WAIT) == []
+
+    asyncio.run(main())
+    assert asked == ["polydomo.fire"] * 3 + ["polydomo.schedules"] * 2
 
 
 def test_a_broker_without_a_store_says_so() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from polydomo.client.message import Result
 from polydomo.client.retry import Backoff as Waits
-from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchJob, SettingError
+from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchJob, NotConnected, SettingError
 from polydomo.limits import RESULT_POLL
 from polydomo.protocols.backoff import Backoff
 from polydomo.protocols.job_messages import make_id, read_answer, write_message
@@ -85,9 +85,10 @@ class Jobs:
         return str(found["job"])
 
     async def ask(
-        self, what: str, header: Row, body: list[bytes] | None = None, patience: float = 30.0
+        self, what: str, header: Row, body: list[bytes] | None = None, patience: float = 30.0, idempotent: bool = True
     ) -> tuple[Row, list[bytes]]:
-        """Repeats the question until the leader has answered. Only for idempotent operations."""
+        """Repeats the question until the leader has answered. One that is not ``idempotent`` is repeated only if it was rejected, or not
+        sent."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
         message = write_message({name: value for name, value in header.items() if value is not None}, body)
@@ -98,6 +99,8 @@ class Jobs:
             try:
                 answer, content = read_answer(await self._ask(f"polydomo.{what}", message, max(left, 0.001)))
             except ConnectionLost as lost:
+                if not idempotent and not isinstance(lost, NotConnected):
+                    raise
                 error = lost
             else:
                 if answer.get("error") is None:
@@ -211,4 +214,4 @@ class Jobs:
         await self.ask("unschedule", {"name": name}, None, patience)
 
     async def fire(self, name: str, patience: float) -> str:
-        return str((await self.ask("fire", {"name": name}, None, patience))[0]["job"])
+        return str((await self.ask("fire", {"name": name}, None, patience, idempotent=False))[0]["job"])
