@@ -8,6 +8,7 @@ import pytest
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.ops import (
+    NOT_LEADER,
     Collected,
     Condemn,
     Finish,
@@ -101,6 +102,26 @@ def test_a_condemned_job_stays_dead_and_cannot_be_reopened(case: Case) -> None:
     op = Reopen("A", 200.0)
     case.apply(op)
     assert op.job is None and case.get("A").state == states.DEAD
+
+
+def test_only_the_leader_condemns_a_job(case: Case) -> None:
+    if not case.backend.shared:
+        pytest.skip("SQLite serves one broker")
+    case.apply(Insert(new("A")))
+    alter(case, "jobs", "A", "body", b"\x00\x04bodz")
+    (job,) = case.backend.load(0.0).jobs
+    other = case.another()
+    try:
+        case.backend.release(case.epoch)
+        taken = other.acquire("b", "tcp://b", 60.0)
+        with pytest.raises(StoreError) as caught:
+            case.apply(Condemn(job))
+        assert caught.value.code == NOT_LEADER
+        assert case.get("A").damage == "the stored body is damaged"  # nothing was written
+        other.apply([Condemn(job)], taken.epoch)
+        assert case.get("A").damage == "" and case.get("A").outcome == "damaged"
+    finally:
+        other.close()
 
 
 def test_a_dead_job_with_a_changed_body_is_not_reopened(case: Case) -> None:
