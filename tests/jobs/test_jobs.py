@@ -6,6 +6,7 @@ from polydomo.broker.jobs import invariants, orders
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.jobs import EXPIRED
 from polydomo.broker.jobs.ops import FULL, NOT_LEADER, Get, ScheduleRow, StoreError
+from polydomo.limits import COST_JOB
 from polydomo.protocols.backoff import Backoff
 from polydomo.protocols.request import FAILED, GAVE_UP, NO_WORKER, REFUSED, TOO_LARGE
 from tests.jobs.machine import World
@@ -366,3 +367,20 @@ def test_missed_runs(world: World, missed: str, count: int) -> None:
     assert len(again.started) == count
     again.pass_time(1800.0)
     assert len(again.started) == count + 1
+
+
+def test_open_jobs_take_a_share_of_the_memory(world: World) -> None:
+    """Bodies, results until they are stored, and the jobs themselves count."""
+    world.submit("A", body=b"x" * 1000)
+    size = world.jobs.memory()
+    assert size >= 1000 + COST_JOB
+    world.policy.max_memory = 2 * size
+    world.submit("B", body=b"x" * 1000)
+    world.submit("C", body=b"x" * 1000)
+    world.store.sync()
+    assert world.heard() == [("", FULL), ("A", states.OPEN), ("B", states.OPEN)]
+    world.end(body=b"y" * 500)
+    assert world.jobs.memory() == 2 * size + 500
+    invariants.check(world.jobs)
+    world.store.sync()
+    assert world.jobs.memory() == size

@@ -198,6 +198,18 @@ def test_work_ends_with_its_connection() -> None:
     assert link.steps is None and not link.hub.input_bytes and not link.hub.turns_waiting()
 
 
+def test_what_is_kept_for_a_response_is_booked_until_it_is_complete() -> None:
+    link, page = connected()
+    page.on = lambda body: link.start(200, b"")
+    link.receive(GET)
+    for count in (1, 2):
+        link.write(b"part")
+        link.keep(limits.MIB)
+        assert link.hub.input_bytes == count * limits.MIB
+    link.finish()
+    assert not link.hub.input_bytes
+
+
 class Socket:
     """The tunnel of a WebSocket."""
 
