@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from polydomo.broker.access_rules import AccessRules, Rule
 from polydomo.protocols import registry
 from polydomo.protocols.ends import Event, Failure, Job, Reply
-from polydomo.server.access_file import Credentials
+from polydomo.server.access_file import ANONYMOUS, Credentials
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.curve import CookieKeys, CurveClient, CurveServer, KeyPair, new_pair
 from polydomo.wire.mechanism import Mechanism, Null
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from sim.world import World
 
 HONEST, GUEST = "honest", "guest"
-EVERYTHING = {right: ["*"] for right in ("call", "offer", "publish", "subscribe", "register", "inspect", "tap")}
+EVERYTHING = {
+    right: ["*"] for right in ("call", "offer", "publish", "subscribe", "register", "inspect", "tap", "bridge")
+}
 STRANGER, THIEF, CALLER, WORKER = "stranger", "thief", "caller", "worker"
 KINDS = (STRANGER, THIEF, CALLER, CALLER, WORKER)
 
@@ -53,15 +55,17 @@ class Guard:
         node.broker.access.replace(self._rules())
 
     def _rules(self) -> AccessRules:
-        rules = [Rule(1, [HONEST], EVERYTHING)]
+        rules = [Rule(1, [HONEST, ANONYMOUS], EVERYTHING)]
         if self.allowed:
             rules.append(Rule(2, [GUEST], {"call": ["*"]}))
-        return AccessRules([HONEST, GUEST], rules)
+        return AccessRules([HONEST, GUEST, ANONYMOUS], rules)
 
     def select(self, name: bytes) -> Mechanism:
         if name == b"CURVE":
             return CurveServer(self.keys.server, self.cookies, self.keys.rng.randbytes, self.keys.credentials.by_curve)
-        return Null(True, b"ROUTER")
+        plain = Null(True, b"ROUTER")
+        plain.principal = ANONYMOUS
+        return plain
 
     def flip(self) -> None:
         """A reload, as the server does it."""

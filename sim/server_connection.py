@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.protocols.http_session import HttpSession
 from polydomo.protocols.session import Session
+from polydomo.server.access_file import ANONYMOUS
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.http_link import HttpLink
 from polydomo.wire.link import ABORTING, PAUSE_NOT_READING, Link
@@ -81,6 +82,8 @@ class ServerConnection(Owner):
             link = ZmtpLink(node.hub, detector, self.endpoint.name, bounds=node.bounds, select=select)
         elif data[:4] == b"\x00SP\x00":
             link = SpLink(node.hub, detector, self.endpoint.name, max_message=MAX_MESSAGE)
+            if node.guard is not None:
+                link.principal = ANONYMOUS  # SP has no handshake with credentials
         elif len(data) < 4 and data == b"\x00SP\x00"[: len(data)]:
             self.first = data
             return
@@ -101,6 +104,8 @@ class ServerConnection(Owner):
     def _speak_http(self, data: bytes) -> None:
         node = self.node
         link = HttpLink(node.hub, self.endpoint.name, max_message=MAX_MESSAGE)
+        if node.guard is not None:
+            link.principal = ANONYMOUS
         HttpSession(node.broker, link, node.site)
         self.link = link
         link.owner = self
