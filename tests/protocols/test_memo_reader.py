@@ -39,7 +39,7 @@ def test_octets_in_steps(data: bytes) -> None:
 
 @pytest.mark.parametrize("canonical", [True, False])
 def test_cbor_of_another_encoder(canonical: bool) -> None:
-    value = {"bb": [1, 2.5, None, True, b"x", "ü"], "a": {"z": -5}, "c": []}
+    value: dict[str, Node] = {"bb": [1, 2.5, None, True, b"x", "ü"], "a": {"z": -5}, "c": []}
     assert read(CborReader(cbor2.dumps(value, canonical=canonical))) == node_cid(value)
     indefinite = bytes.fromhex("bf 6162 9f 01 7f 6161 6162 ff ff 6161 5f 4101 4102 ff ff")
     assert read(CborReader(indefinite)) == node_cid({"b": [1, "ab"], "a": b"\1\2"})

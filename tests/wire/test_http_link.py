@@ -215,7 +215,7 @@ class Socket:
 
     def __init__(self) -> None:
         self.socket = WebSocket()
-        self.messages: list[str | bytes] = []
+        self.messages: list[object] = []
 
     def on_tunnel_data(self, data: bytes) -> None:
         self.messages += self.socket.receive(data)

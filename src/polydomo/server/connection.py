@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from polydomo.errors import AccessDenied, ProtocolViolation
-from polydomo.limits import SLOW_CALLBACK, UNSENT_NOTICE
+from polydomo.limits import BIG_BODY, SLOW_CALLBACK, STEP_BYTES, UNSENT_NOTICE
 from polydomo.protocols.detect import Detector, belongs_to_first
 from polydomo.protocols.http_session import HttpSession
 from polydomo.protocols.listener_roles import SHARED, SIBLING, Role
@@ -187,8 +187,15 @@ class Connection(asyncio.Protocol):
         """Writes the output of the wire protocol."""
         if self.tls is None:
             self.transport.writelines(pieces)
-        else:
-            self.tls.send(pieces)
+            return
+        small = all(len(piece) <= BIG_BODY for piece in pieces)
+        parts = (
+            [pieces]
+            if small
+            else [[piece[at : at + STEP_BYTES]] for piece in pieces for at in range(0, len(piece), STEP_BYTES)]
+        )
+        for part in parts:  # of a large message, one encrypted copy is enough
+            self.tls.send(part)
             self._write_tls(self.tls)
 
     def close_transport(self) -> None:
