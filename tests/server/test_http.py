@@ -363,7 +363,6 @@ def test_pages_of_the_same_origin_and_of_listed_ones_are_served() -> None:
         assert http.options("/v1/call/x", headers=preflight | {"origin": "https://evil.example"}).status_code == 403
 
 
-@pytest.mark.real_time
 @replaces_core
 @pytest.mark.parametrize(
     "sent",
@@ -378,11 +377,12 @@ def test_slow_senders_and_idle_connections_are_closed(sent: bytes, stack: contex
     set_limit(stack, "HTTP_HEAD_TIME", 0.1, http_session)
     set_limit(stack, "HTTP_BODY_TIME", 0.1, http_session)
     set_limit(stack, "HTTP_IDLE_TIME", 0.1, http_session)
-    with testing.broker(settings={"limits.handshake_time": "500ms"}) as broker:
+    with testing.broker() as broker:
         site = Site(broker)
         with socket.create_connection(("127.0.0.1", site.port), WAIT) as sock:
             sock.sendall(sent)
             found = drain(sock)
             if b"\r\n\r\nGET" in sent or b"abc" in sent:
                 assert b"HTTP/1.1 408" in found
-        assert httpx.get(f"{site.url}/healthz").status_code == 200
+        stack.close()  # the usual times, of which a slow machine has need
+        assert httpx.get(f"{site.url}/healthz", timeout=WAIT).status_code == 200
