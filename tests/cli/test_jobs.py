@@ -28,7 +28,9 @@ def said(broker: shell.Broker, *words: str, status: int = 0) -> str:
 
 def test_submit_work_and_result(broker: shell.Broker, tmp_path: Path) -> None:
     job = said(broker, "submit", "upper", "hello", "--idempotency-key", "k1", "--priority", "3")
-    assert said(broker, "submit", "upper", "other", "--idempotency-key", "k1") == job
+    assert said(broker, "submit", "upper", "hello", "--idempotency-key", "k1") == job
+    reused = shell.run("submit", "upper", "other", "--idempotency-key", "k1", POLYDOMO_TO=broker.url)
+    assert reused.returncode == 1 and "key-reused" in complaint(reused)
     assert complaint(shell.run("result", job, POLYDOMO_TO=broker.url)) == "the job has no outcome yet"
     with shell.Running(
         "work", "upper", "--name", "shouter", "--to", broker.url, "--log-json", "--", "tr", "a-z", "A-Z"
