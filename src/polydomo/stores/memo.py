@@ -372,12 +372,13 @@ def _open(path: Path) -> sqlite3.Connection:
             SCHEMA,
             (HEADS, NODES, CALLS, REPLIES),
             MemoCopy,
+            VERSION,
+            lambda db: int(db.execute("PRAGMA user_version").fetchone()[0]),
         )
         db = open_sound(path, sound)
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if version == 0:
-            with db:
-                db.executescript(SCHEMA)
+            db.executescript(f"BEGIN; {SCHEMA} COMMIT;")
         elif version == 1:
             _add_checksums(db)
         elif version != VERSION:

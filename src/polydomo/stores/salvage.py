@@ -14,6 +14,7 @@ from polydomo.stores.wal import log_of, lost, repair
 
 LOG = logging.getLogger("polydomo.store")
 
+VERSIONS = 1000  # there will never be as many of our tables: a higher number is damaged
 MAGIC = b"SQLite format 3\0"
 FIRST_PAGE = 4096  # bytes: SQLite's default page, which all our files have
 SIZE_FIELD = slice(28, 32)  # of the header: pages of the file
@@ -48,6 +49,8 @@ class Sound(NamedTuple):
     schema: str
     tables: Sequence[Table]
     copying: Callable[[], Copying]
+    current: int  # the version of these tables
+    version: Callable[[sqlite3.Connection], int]  # that of the file; 0 if it is new
 
 
 def open_sound(path: Path, sound: Sound) -> sqlite3.Connection:
@@ -101,6 +104,8 @@ def _checked(sound: Sound) -> "tuple[sqlite3.Connection | None, str]":
             raise
         return None, str(error)
     if text == "ok":
+        text = _schema_damage(connection, sound)
+    if not text:
         return connection, ""
     connection.close()
     return None, text.replace("\n", " ")
@@ -114,6 +119,19 @@ def tolerant(text: bytes) -> str:
 def is_damage(error: sqlite3.Error) -> bool:
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _schema_damage(connection: sqlite3.Connection, sound: Sound) -> str:
+    """What is wrong with the names of tables and columns, or with the version, which no check of SQLite covers."""
+    try:
+        version = sound.version(connection)
+        if not 0 <= version < VERSIONS:
+            return f"version {version} of the tables"
+        for table in sound.tables if version == sound.current else ():
+            connection.execute(f"SELECT {table.columns} FROM {table.name} LIMIT 0")
+    except (sqlite3.Error, UnicodeDecodeError, TypeError):
+        return "malformed database schema"
+    return ""
 
 
 def salvage(
@@ -131,7 +149,7 @@ def salvage(
         _copy(Path(f"{path}-wal"), Path(f"{kept}-wal"))
         _copy(Path(f"{path}-wal"), Path(f"{work}-wal"))
     with contextlib.closing(_create(made, schema)) as new:
-        with contextlib.closing(_open_damaged(work, made)) as old, new:
+        with contextlib.closing(_open_damaged(work, tables, made)) as old, new:
             for table in tables:
                 for row in readable(old, table):
                     copy(new, table.name, row)
@@ -159,14 +177,15 @@ def _create(path: Path, schema: str) -> sqlite3.Connection:
     return new
 
 
-def _open_damaged(path: Path, fresh: Path) -> sqlite3.Connection:
+def _open_damaged(path: Path, tables: Sequence[Table], fresh: Path) -> sqlite3.Connection:
     """If the first page, with the schema, cannot be used, it is replaced by that of the new file: the tables of both were created alike."""
     with open(path, "r+b") as file:  # an older first page does not count the pages that were added later
         file.seek(SIZE_FIELD.start)
         file.write((path.stat().st_size // FIRST_PAGE).to_bytes(4, "big"))
     old = _connect(path)
     try:
-        old.execute("SELECT name FROM sqlite_master").fetchall()
+        for table in tables:
+            old.execute(f"SELECT {table.columns} FROM {table.name} LIMIT 0")
     except (sqlite3.DatabaseError, UnicodeDecodeError):
         old.close()
         with open(fresh, "rb") as file:

@@ -97,6 +97,14 @@ def _marks(rows: int, columns: int) -> str:
     return ", ".join([row] * rows)
 
 
+def _version(connection: sqlite3.Connection) -> int:
+    """Of the tables; 0 if there are none."""
+    if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        return 0
+    found = connection.execute("SELECT schema FROM lease").fetchone()
+    return int(found[0]) if found is not None else SCHEMA
+
+
 class SqliteBackend(Backend):
     """Jobs in ``path``. Only the thread that opened it may use it."""
 
@@ -113,7 +121,7 @@ class SqliteBackend(Backend):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._take_lock()
             checked = "PRAGMA integrity_check(1)"  # takes about 1.5 s for a million jobs
-            sound = Sound("the job store", self._connect, checked, TABLES, TABLES_TO_SAVE, JobsCopy)
+            sound = Sound("the job store", self._connect, checked, TABLES, TABLES_TO_SAVE, JobsCopy, SCHEMA, _version)
             self._connection = open_sound(self.path, sound)
             self._prepare(self._here())
         except (OSError, sqlite3.Error) as error:
