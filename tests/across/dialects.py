@@ -18,6 +18,17 @@ class GuidePhpWorkerEnd(Mdp1WorkerEnd):
         super().say(command, [rest[0], *rest[2:]] if command == b"\x03" else rest)
 
 
+class GuideDigitsWorkerEnd(Mdp1WorkerEnd):
+    """The Guide's C# and Haskell workers: commands are two ASCII digits, in both directions."""
+
+    def say(self, command: bytes, rest: Frames) -> None:
+        super().say(b"0%d" % command[0], rest)
+
+    def receive(self, message: Frames) -> list[Event]:
+        assert message[2] in (b"02", b"04", b"05"), message  # they read no other form
+        return super().receive([*message[:2], bytes((int(message[2]),)), *message[3:]])
+
+
 class Rfc18ReqClientEnd(MdpClientEnd):
     """RFC 18 through a REQ socket, whose empty frame comes first."""
 

@@ -13,6 +13,7 @@ from sim.http_ends import HttpClientEnd, HttpWorkerEnd
 from tests.across.dialects import (
     AsciiClientEnd,
     AsciiWorkerEnd,
+    GuideDigitsWorkerEnd,
     GuidePhpWorkerEnd,
     LibmdpClientEnd,
     LibmdpWorkerEnd,
@@ -66,6 +67,7 @@ WORKERS = {
     for kind in (
         WorkerKind("mdp1", Mdp1WorkerEnd),
         WorkerKind("guide-php", GuidePhpWorkerEnd, shown_by_reply=True),
+        WorkerKind("guide-digits", GuideDigitsWorkerEnd),
         WorkerKind("rfc18", Mdp2WorkerEnd, partials=True),
         WorkerKind("majortomo", MajortomoWorkerEnd, partials=True),
         WorkerKind("libmdp", LibmdpWorkerEnd),

@@ -10,7 +10,14 @@ from polydomo.wire.zmtp import ZmtpLink
 from tests.across.kinds import CLIENTS, WORKERS
 from tests.across.world import Client, Worker, World, carry
 
-DIALECTS = {"guide-php": "mdp1", "rfc18": "mdp2", "majortomo": "mdp2", "libmdp": "mdp2", "zmq-mdp2": "mdp2"}
+DIALECTS = {
+    "guide-php": "mdp1",
+    "guide-digits": "mdp1",
+    "rfc18": "mdp2",
+    "majortomo": "mdp2",
+    "libmdp": "mdp2",
+    "zmq-mdp2": "mdp2",
+}
 PROTOCOLS = {name: DIALECTS.get(name, name) for name in WORKERS}
 
 

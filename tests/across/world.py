@@ -62,8 +62,9 @@ class World:
         self.lines: list[Line] = []
         self.curve = CurveWorld() if CURVE_SIDES else None
         if CURVE_SIDES:
-            rule = Rule(1, ["alice"], {"call": ["*"], "offer": ["*"], "inspect": ["*"], "publish": ["*"]})
-            self.broker.access.replace(AccessRules(["alice"], [rule]))
+            everyone = ["alice", "anonymous"]
+            rule = Rule(1, everyone, {"call": ["*"], "offer": ["*"], "inspect": ["*"], "publish": ["*"]})
+            self.broker.access.replace(AccessRules(everyone, [rule]))
 
     def settle(self) -> None:
         """Delivers all messages, and the answers to them, until there are no more."""
@@ -132,6 +133,8 @@ class Line(Handler):
             )
             ours = Bounds(extensions=BROKER_EXTENSIONS.encode())
             self.far = ZmtpLink(hub, detector, "tcp://127.0.0.1:1", bounds=ours, select=select)
+            if CURVE_SIDES and curve is None:
+                self.far.principal = "anonymous"
         if end.wire != "http":
             detector.attach(self.far)
         world.lines.append(self)

@@ -100,6 +100,50 @@ def test_one_connection_may_be_client_and_worker(rig: Rig) -> None:
     assert peer.heard() == [[*C, b"echo", b"mine"]]
 
 
+# --- the dialect of the Guide's C# and Haskell workers: commands are two ASCII digits
+
+
+def test_commands_as_two_digits(rig: Rig) -> None:
+    worker, client = rig.peer(), rig.peer()
+    worker.say(*W, b"01", b"echo")
+    assert worker.session.dialect == "guide-digits"
+    for body in ([b"1"], [b"", b"2"], [b""]):
+        client.say(*C, b"echo", *body)
+        (job,) = worker.heard()
+        assert job[:3] == [*W, b"02"] and job[4:] == [b"", *body]
+        worker.say(*W, b"03", job[3], b"", b"re", *body)
+        assert client.heard() == [[*C, b"echo", b"re", *body]]
+    worker.say(*W, b"04")
+    rig.wait(rig.broker.tuning.mdp_beat * 1.1)
+    assert worker.heard() == [[*W, b"04"]]
+    worker.say(*W, b"03", b"unknown", b"", b"x")
+    assert rig.notes.violations == [] and worker.closed == ""
+    rig.broker.shutdown()
+    rig.settle()
+    assert worker.heard() == [[*W, b"05"]]
+
+
+def test_other_commands_of_two_bytes_are_invalid(rig: Rig) -> None:
+    for command in (b"00", b"06", b"1", b"001", b"0x"):
+        peer = rig.peer()
+        peer.say(*W, command, b"echo")
+        assert peer.closed
+
+
+def test_an_expired_worker_is_disconnected_so_that_it_registers_again(rig: Rig) -> None:
+    """The Guide's Lua worker sends no heartbeats while it gets those of the broker."""
+    worker = worker_of(rig)
+    tuning = rig.broker.tuning
+    rig.wait(tuning.mdp_beat * (tuning.beats_missed + 1.5))
+    assert worker.heard()[-1] == [*W, DISCONNECT] and not rig.broker.workers
+    again = worker_of(rig)
+    client = rig.peer()
+    client.say(*C, b"echo", b"x")
+    assert job_of(again)[5:] == [b"x"]
+    rig.wait(60.0)
+    assert worker.heard() == [] and worker.closed
+
+
 # --- the dialect of the Guide's PHP worker: no empty frame in REPLY
 
 
@@ -154,16 +198,14 @@ def test_both_sides_beat(rig: Rig) -> None:
     assert rig.notes.lefts == ["no heartbeat for 7.5 s"]
 
 
-def test_a_worker_lost_for_silence_is_disconnected_when_it_sends_again(rig: Rig) -> None:
+def test_a_worker_lost_for_silence_is_disconnected_and_then_ignored(rig: Rig) -> None:
     worker = worker_of(rig)
     rig.wait(8)
-    worker.heard()
+    assert worker.heard()[-1:] == GOODBYE
+    worker.say(*W, HEARTBEAT)
+    assert worker.heard() == [] and rig.notes.violations == []
     rig.wait(20)
-    assert worker.heard() == []
-    worker.say(*W, HEARTBEAT)
-    assert worker.heard() == GOODBYE
-    worker.say(*W, HEARTBEAT)
-    assert worker.heard() == []
+    assert worker.heard() == [] and worker.closed == "closed after DISCONNECT"
 
 
 def test_heartbeat_before_ready(rig: Rig) -> None:
@@ -235,9 +277,9 @@ def test_a_late_reply_is_not_delivered(rig: Rig) -> None:
     other = worker_of(rig)
     job = job_of(other)
     assert job[3] != address
-    worker.heard()
+    assert worker.heard()[-1:] == GOODBYE
     worker.say(*W, REPLY, address, b"", b"late")
-    assert worker.heard() == GOODBYE and client.heard() == [] and rig.notes.stales == ["final"]
+    assert worker.heard() == [] and client.heard() == [] and rig.notes.stales == ["final"]
     other.say(*W, REPLY, job[3], b"", b"right")
     assert client.heard() == [[*C, b"echo", b"right"]]
 

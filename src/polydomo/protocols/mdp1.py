@@ -8,13 +8,19 @@ The client address that a worker receives is the token of the attempt. A reply t
 
 The Guide's PHP worker omits the empty frame of REPLY, and the Guide's C broker accepts that. A worker that has sent one such reply
 has the dialect ``guide-php``: from then on everything after the client address is body, even if its first frame is empty.
+
+The Guide's C# and Haskell workers write commands as two ASCII digits (``"01"``), and read them so. A worker whose READY has this form has
+the dialect ``guide-digits``, and gets its commands in the same form.
 """
 
+from typing import Final
+
 from polydomo.errors import ProtocolViolation
+from polydomo.limits import ZOMBIE_TIME
 from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Worker
 from polydomo.protocols.request import Request
-from polydomo.protocols.single_worker import SingleWorkerSession
+from polydomo.protocols.single_worker import ZOMBIE, SingleWorkerSession
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, cut, end_of_last, join, split, whole_bodies
 from polydomo.wire.link import Link
 
@@ -25,6 +31,12 @@ REQUEST = WORKER + b"\x01\x01\x02\x01\x0c"
 HEARTBEAT = WORKER + b"\x00\x01\x04"
 DISCONNECT = WORKER + b"\x00\x01\x05"
 
+DIGITS: Final[dict[bytes, bytes]] = {b"0%d" % command: bytes((command,)) for command in range(1, 6)}
+REQUEST_DIGITS = WORKER + b"\x01\x0202\x01\x0c"
+HEARTBEAT_DIGITS = WORKER + b"\x00\x0204"
+DISCONNECT_DIGITS = WORKER + b"\x00\x0205"
+
+GUIDE_DIGITS = "guide-digits"  # the dialect whose commands are two ASCII digits
 GUIDE_PHP = "guide-php"  # the dialect whose REPLY has no empty frame between client address and body
 
 SERVICE_AT = len(CLIENT)
@@ -37,7 +49,9 @@ class Mdp1Session(SingleWorkerSession):
 
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
-        self.dialect = ""  # GUIDE_PHP once the worker has sent a reply without the empty frame
+        self.dialect = (
+            ""  # GUIDE_DIGITS after such a READY; GUIDE_PHP once the worker has sent a reply without the empty frame
+        )
         self._asked = b""  # cache of the envelope of the last request, because most requests have the same
         self._service = b""
         self._due = b""  # expected envelope of the reply to the last dispatched request
@@ -104,9 +118,13 @@ class Mdp1Session(SingleWorkerSession):
             else:  # frames in the long form where the short form would suffice
                 self.on_message(plain, 0, len(plain))
         elif frames[1] == b"MDPW01":
+            command = DIGITS.get(frames[2], frames[2])
+            if command is not frames[2] and command == b"\x01" and self.worker is None:
+                self.dialect = GUIDE_DIGITS
+                self.has_fast_path = False
             if not self.finished:
-                self._command(frames[2], frames[3:])
-            elif frames[2] == b"\x03" and len(frames) > 3:
+                self._command(command, frames[3:])
+            elif command == b"\x03" and len(frames) > 3:
                 self._reply(frames[3:])
         else:
             self._invalid(f"header {frames[1][:16]!r} on an MDP/0.1 connection")
@@ -133,10 +151,10 @@ class Mdp1Session(SingleWorkerSession):
     def _reply(self, rest: list[bytes]) -> None:
         """A reply that did not take the fast path: client address, empty frame, body. The dialect ``guide-php`` has no empty frame."""
         # "The REPLY command SHALL contain precisely one client address frame ... followed by an empty (zero sized) frame."
-        if len(rest) < 2 or rest[1]:
+        if self.dialect != GUIDE_DIGITS and (len(rest) < 2 or rest[1]):
             self.dialect = GUIDE_PHP
             self.has_fast_path = False
-        self.slow_reply(rest[0], join(rest[1:] if self.dialect else rest[2:]), True)
+        self.slow_reply(rest[0], join(rest[1:] if self.dialect == GUIDE_PHP else rest[2:]), True)
 
     def _invalid(self, what: str) -> None:
         """ "The broker SHOULD respond to invalid messages by dropping them and treating that peer as invalid." """
@@ -152,10 +170,19 @@ class Mdp1Session(SingleWorkerSession):
         self._token = token = request.token
         self._due = b"".join((REPLY, token, DELIMITER))
         body = request.body or EMPTY_FRAME
-        self.link.send_pieces((REQUEST, token, DELIMITER, body), len(body))
+        head = REQUEST_DIGITS if self.dialect == GUIDE_DIGITS else REQUEST
+        self.link.send_pieces((head, token, DELIMITER, body), len(body))
 
     def send_heartbeat(self, worker: Worker) -> None:
-        self.link.send(HEARTBEAT)
+        self.link.send(HEARTBEAT_DIGITS if self.dialect == GUIDE_DIGITS else HEARTBEAT)
 
     def send_disconnect(self) -> None:
-        self.link.send(DISCONNECT)
+        self.link.send(DISCONNECT_DIGITS if self.dialect == GUIDE_DIGITS else DISCONNECT)
+
+    def on_worker_expired(self, worker: Worker) -> None:
+        """Sends DISCONNECT, which makes a worker register again. The Guide's Lua worker sends heartbeats only when it has heard nothing
+        for 2,500 s, so it would wait for ever. Others get it a little earlier: an expired worker that sends a heartbeat gets it too."""
+        if not self.finished:
+            self.send_disconnect()
+            self.finished = True
+            self.broker.set_timer(ZOMBIE_TIME, self, ZOMBIE)
