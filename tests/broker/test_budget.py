@@ -47,6 +47,16 @@ def test_a_connection_that_asks_without_end_waits_for_the_next_turn(with_worker:
         assert not flood.link.pauses and not world.hub.turns_waiting()
 
 
+def test_the_time_of_an_answer_of_the_broker_is_charged() -> None:
+    """A question of a few bytes may take long to answer, and its answer may be short."""
+    world = limited()
+    asking = world.client()
+    moments = iter([1.0, 1.005])
+    world.hub.clock = lambda: next(moments)
+    asking.ask(b"x", service=b"mmi.service")
+    assert asking.link.pauses == PAUSE_SHARE_USED
+
+
 def test_a_connection_that_closes_while_it_waits_is_forgotten() -> None:
     world = limited()
     flood = world.client()

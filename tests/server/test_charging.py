@@ -12,12 +12,14 @@ from polydomo.wire.link import PAUSE_SHARE_USED, Handler, Hub
 from polydomo.wire.turns import Turns
 from polydomo.wire.zmtp import ZmtpLink
 
+LARGE = bytes(limits.SMALL_READ + 1)
+
 
 class Rig:
     """A connection without a socket, whose link takes as long as a test says."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
+        self.now = 1.0
         self.took = 0.0  # by the next read
         self.price = 0
         monkeypatch.setattr(module, "perf_counter", lambda: self.now)
@@ -38,7 +40,7 @@ class Rig:
 def test_a_slow_read_uses_up_the_share_and_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch)
     rig.took = 0.03
-    rig.connection.data_received(b"x")
+    rig.connection.data_received(LARGE)
     assert rig.link.pauses == PAUSE_SHARE_USED
     assert rig.hub.work_left <= limits.TURN_WORK - 29_999
 
@@ -46,17 +48,17 @@ def test_a_slow_read_uses_up_the_share_and_the_turn(monkeypatch: pytest.MonkeyPa
 def test_a_quick_read_costs_its_price(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch)
     rig.took, rig.price = limits.SLOW_CALLBACK / 2, 7
-    rig.connection.data_received(b"x")
+    rig.connection.data_received(LARGE)
     assert rig.hub.work_left == limits.TURN_WORK - 7 and not rig.link.pauses
 
 
 def test_the_price_is_the_least_that_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch)
     rig.took, rig.price = 0.001, 1500
-    rig.connection.data_received(b"x")
+    rig.connection.data_received(LARGE)
     assert rig.hub.work_left == limits.TURN_WORK - 1500
     rig.took, rig.price = 0.001, 300
-    rig.connection.data_received(b"x")
+    rig.connection.data_received(LARGE)
     assert rig.hub.work_left == pytest.approx(limits.TURN_WORK - 1500 - 1000, abs=1)
 
 
@@ -72,5 +74,14 @@ def test_a_slow_handshake_is_charged_to_the_turn(monkeypatch: pytest.MonkeyPatch
     rig = Rig(monkeypatch)
     rig.connection.link = None
     rig.took = 0.03
-    rig.connection.data_received(b"x")
+    rig.connection.data_received(LARGE)
     assert rig.hub.work_left < 0
+
+
+def test_a_small_read_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most have one request; reading the clock would be a hundredth of its cost."""
+    rig = Rig(monkeypatch)
+    monkeypatch.setattr(module, "perf_counter", lambda: pytest.fail("the clock was read"))
+    rig.price = 7
+    rig.connection.data_received(bytes(limits.SMALL_READ))
+    assert rig.hub.work_left == limits.TURN_WORK - 7

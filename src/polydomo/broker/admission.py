@@ -132,6 +132,18 @@ def _over_quota(request: Request) -> str:
 
 
 def _answer(broker: "Broker", request: Request) -> Request:
+    """Answers a request for a reserved name, and charges the time that this took."""
+    link = request.session.link
+    clock = link.hub.clock
+    if clock is None:
+        return _answer_builtin(broker, request)
+    since, left = clock(), link.work_left
+    answered = _answer_builtin(broker, request)
+    link.charge_time(clock() - since, left - link.work_left)
+    return answered
+
+
+def _answer_builtin(broker: "Broker", request: Request) -> Request:
     """Answers a request for a reserved name. Most are answered at once and are never open. Long lists are sent some turns later, and
     requests that need the job store wait for it."""
     name = request.service.name

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from polydomo.errors import AccessDenied, ProtocolViolation
-from polydomo.limits import BIG_BODY, SLOW_CALLBACK, STEP_BYTES, UNSENT_NOTICE
+from polydomo.limits import BIG_BODY, SLOW_CALLBACK, SMALL_READ, STEP_BYTES, UNSENT_NOTICE
 from polydomo.protocols.detect import Detector, belongs_to_first
 from polydomo.protocols.http_session import HttpSession
 from polydomo.protocols.listener_roles import SHARED, SIBLING, Role
@@ -105,17 +105,20 @@ class Connection(asyncio.Protocol):
         if not server.awake:
             server.wake()
         take = self._take
-        hub = server.hub
-        left = hub.work_left
-        since = perf_counter()
+        if len(data) > SMALL_READ:
+            since = perf_counter()
+            left = server.hub.work_left
+        else:
+            since = 0.0  # not measured: it has a message or two, and what the broker answers itself is measured there
         try:
             if take(data) and self.reading:
                 self._set_reading(False)  # immediately, or the loop would keep reading from it in this turn
         except Exception:
             self.fail()
-        spent = perf_counter() - since
-        if spent > SLOW_CALLBACK:
-            self._charge(spent, left - hub.work_left)
+        if since:
+            spent = perf_counter() - since
+            if spent > SLOW_CALLBACK:
+                self._charge(spent, left - server.hub.work_left)
 
     def _charge(self, spent: float, charged: int) -> None:
         """A callback took longer than most. As far as the price of its work was too low, the time is charged, to the connection and to

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from polydomo.limits import (
     CHUNKS_AT_ONCE,
     MAX_MESSAGE,
+    SLOW_CALLBACK,
     TUNNEL_PIECE,
     WORK_BYTES,
     WORK_HTTP,
@@ -161,8 +162,9 @@ class HttpLink(Link):
         reader = self.reader
         clock = self.hub.clock
         since = clock() if clock is not None else 0.0
+        left = self.work_left
+        events = 0
         while not self.state and not self.pauses and self.tunnel is None:
-            left = self.work_left
             try:
                 if self.steps is not None:
                     self._step(self.steps)
@@ -178,10 +180,13 @@ class HttpLink(Link):
                         self.charge(CHUNKS_AT_ONCE)
             except HttpError as error:
                 self._reject(error)
-            if clock is not None:
+            events += 1
+            if events > 1 and clock is not None:  # not after the first head, whose price is enough
                 now = clock()
-                self.charge_time(now - since, left - self.work_left)
-                since = now
+                if now - since > SLOW_CALLBACK:
+                    self.charge_time(now - since, left - self.work_left)
+                    since = now
+                    left = self.work_left
         if self.tunnel is not None:
             rest = reader.rest()
             if rest:
