@@ -14,6 +14,7 @@ from polydomo.server import job_store
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
 from polydomo.stores.postgres import PostgresBackend
+from tests.ports import free_port
 
 pytest.importorskip("psycopg", reason="psycopg is not installed")
 
@@ -71,7 +72,8 @@ def test_a_database_that_does_not_answer(tmp_path: Path) -> None:
 
     async def run() -> str:
         with contextlib.ExitStack() as stack:
-            silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            # Of the ports that the system chooses itself, another program could get this one when it is closed.
+            silent = stack.enter_context(socket.create_server(("127.0.0.1", free_port())))
             async with broker(f"postgresql://127.0.0.1:{silent.getsockname()[1]}/jobs", tmp_path) as server:
                 said = await rejection(server)
                 stack.close()  # the attempt fails, and the store's thread can stop
