@@ -12,11 +12,11 @@ pytest.importorskip("duckdb")
 
 import polydomo
 from polydomo import Backoff
-from polydomo.pipeline import batch
 from polydomo.pipeline.report import load, page
 from polydomo.pipeline.report.tables import Tables
 from tests.cli.shell import Broker, run
 from tests.pipeline.comparing import table_rows
+from tests.pipeline.shared import load as load_tables
 
 PATIENCE = 60.0
 FAST = Backoff(attempts=2, first=0.05, most=0.05, jitter=0.0)
@@ -92,7 +92,7 @@ def test_tables_and_report_have_the_jobs(lived: Lived) -> None:
     run("journal", "flush", "--to", lived.broker.url)
     traced(lived, lived.done)  # has everything written
     tables = lived.directory / "tables"
-    summary = batch.run([str(next(lived.directory.rglob("journal")))], str(tables))
+    summary = load_tables([str(next(lived.directory.rglob("journal")))], str(tables))
     assert not summary.breaches and not summary.problems
     jobs = {row["job"]: row for row in table_rows(tables, "jobs")}
     done, dead = jobs[lived.done], jobs[lived.dead]

@@ -1,7 +1,5 @@
 """One Spark session for all tests of a process, created on first use."""
 
-import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,14 +14,6 @@ def spark() -> "SparkSession":
     from tests.pipeline.shared import shared
 
     return shared()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _closed() -> Iterator[None]:
-    """Closes the session that tests have shared."""
-    yield
-    if "tests.pipeline.shared" in sys.modules:
-        sys.modules["tests.pipeline.shared"].close()
 
 
 SMALL = (

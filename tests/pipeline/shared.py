@@ -1,5 +1,6 @@
 """One Spark session for all tests of a process, created on first use, and batch runs in it."""
 
+import atexit
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ def shared() -> "SparkSession":
             "spark.local.dir": scratch.name,
             "spark.sql.warehouse.dir": str(Path(scratch.name) / "warehouse"),
         }
+        atexit.register(close)
         _open.append((session.build("local[2]", conf=conf, rows=0), scratch))
     return _open[0][0]
 

@@ -21,7 +21,7 @@ from polydomo.pipeline.tables import TABLES
 from tests.pipeline import journals
 from tests.pipeline.comparing import content
 from tests.pipeline.journals import message, record
-from tests.pipeline.shared import load
+from tests.pipeline.shared import load, shared
 
 ROOT = Path(__file__).resolve().parents[2]
 LINE = "at "  # before the name of every step that the driver of a test prints
@@ -29,25 +29,19 @@ LINE = "at "  # before the name of every step that the driver of a test prints
 # Drivers of their own, which print each step of their commits.
 DRIVER = """
 import sys
-from polydomo.pipeline import batch
+from polydomo.pipeline import batch, session
 from polydomo.pipeline.stream import Streaming
 
 def step(name):
     print("at", name, flush=True)
 
-WORK
+spark = session.Session(lambda rows: session.build("local[1]", rows=rows))
+with spark:
+    WORK
 print("done", flush=True)
 """
-SPARK = """
-from polydomo.pipeline import session
-from polydomo.pipeline.executors import OnSpark
-spark = OnSpark(lambda: session.build("local[2]"))
-batch.run([sys.argv[1]], sys.argv[2], executor=spark, step=step)
-session.close(spark.session())
-"""
-STREAM_DRIVER = DRIVER.replace("WORK", "Streaming([sys.argv[1]], sys.argv[2], step=step).run(once=True)")
-BATCH_DRIVER = DRIVER.replace("WORK", "batch.run([sys.argv[1]], sys.argv[2], step=step)")
-SPARK_DRIVER = DRIVER.replace("WORK", SPARK)
+STREAM_DRIVER = DRIVER.replace("WORK", "Streaming([sys.argv[1]], sys.argv[2], session=spark, step=step).run(once=True)")
+BATCH_DRIVER = DRIVER.replace("WORK", "batch.run([sys.argv[1]], sys.argv[2], session=spark, step=step)")
 
 
 def driver(program: str, journal: Path, tables: Path, kill_at: str = "") -> None:
@@ -93,7 +87,13 @@ def test_late_segments_repeated_runs_and_a_failure_in_the_middle_change_nothing(
 
     def stream(step: Any = lambda name: None, late: float = 86400.0) -> None:
         Streaming(
-            [str(journal)], str(tables), late=late, tell=observed.append, complain=complaints.append, step=step
+            [str(journal)],
+            str(tables),
+            session=shared(),
+            late=late,
+            tell=observed.append,
+            complain=complaints.append,
+            step=step,
         ).run(once=True)
 
     def fail(name: str) -> None:
@@ -127,7 +127,9 @@ def test_new_segments_are_loaded_until_the_stream_is_stopped(tmp_path: Path) -> 
     observed: list[str] = []
     stop = threading.Event()
     stream = threading.Thread(
-        target=lambda: Streaming([str(journal)], str(tables), tell=observed.append).run(interval=0.05, stop=stop)
+        target=lambda: Streaming([str(journal)], str(tables), session=shared(), tell=observed.append).run(
+            interval=0.05, stop=stop
+        )
     )
     stream.start()
     try:
@@ -189,7 +191,6 @@ def test_a_driver_killed_in_the_middle_leaves_tables_that_the_next_one_finishes(
         pytest.param(
             BATCH_DRIVER, 4, ("before the intent", "after the intent", "moved /services", "noted", "forgot"), id="batch"
         ),
-        pytest.param(SPARK_DRIVER, 5, ("before the intent", "moved /hops", "noted"), id="spark"),
     ],
 )
 def test_a_driver_killed_again_and_again_while_the_journal_grows(

@@ -27,7 +27,7 @@ from polydomo.pipeline.readable import readable
 from polydomo.pipeline.saved_sums import SavedSums
 from polydomo.pipeline.segments import FoundSegments, ProcessedRanges, Segment, between, shifted, unit_of
 from polydomo.pipeline.session import Session
-from polydomo.pipeline.sql import HOUR_US
+from polydomo.pipeline.sql import GATHERED, HOUR_US
 from polydomo.pipeline.tables.audit import CHECKS
 from polydomo.pipeline.tables.capacity import Objective
 from polydomo.pipeline.tables.table import Table
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Tell = Callable[[str], None]
+GATHERED_ROWS = 200_000  # rows of the journal up to which a batch is not divided among tasks
 ENGINE = 3  # of the saved sums: hours that an earlier version computed are computed again
 
 
@@ -323,9 +324,9 @@ class Batch:
         return {kind: sorted(path for path in good if f"kind={kind}/" in path) for kind in schema.KINDS}
 
     def _compute(self, units: list[str], fresh: Mapping[str, Sequence[Segment]]) -> None:
-        spark = self.spark.get(
-            sum(segment.rows for segment in self._segments(units) if segment.kind == schema.MESSAGES)
-        )
+        rows = sum(segment.rows for segment in self._segments(units) if segment.kind == schema.MESSAGES)
+        spark = self.spark.get(rows)
+        spark.conf.set(GATHERED, str(rows <= GATHERED_ROWS).lower())
         options, store = self.options, self.store
         dirty = self._open(self._segments(units))
         again: set[int] = set()
@@ -338,12 +339,13 @@ class Batch:
                 for segment in there
                 if segment.run in bases and segment.last > bases[segment.run]
             ]
-            rows = {kind: sorted({*dirty[kind], *paths}) for kind, paths in self._open(wanted).items()}
+            found = {kind: sorted({*dirty[kind], *paths}) for kind, paths in self._open(wanted).items()}
             messages, records = (
-                bronze.frame(spark, kind, rows[kind], options.since, options.until) for kind in schema.KINDS
+                bronze.frame(spark, kind, found[kind], options.since, options.until) for kind in schema.KINDS
             )
             # a run that is not audited has no fresh rows
-            all_bases = {item.run: item.base if item.new else 1 << 62 for item in items}
+            runs = {segment.run for segment in [*self._segments(units), *wanted]}
+            all_bases = {item.run: item.base if item.new else 1 << 62 for item in items if item.run in runs}
             blocks = bronze.probe(messages, records, all_bases)
             auditor = Auditor(spark, store.storage, store.staging, self.partial)
             auditor.requeued = any(row["steps"] for row in blocks if row["fresh"])
@@ -356,10 +358,14 @@ class Batch:
         chosen = [row for row in blocks if row["h"] in set(hours)]
         counts = {name: sum(row[name] for row in chosen) for name in bronze.COUNTS}
         near = self._near(units, chosen, dirty)
-        if near != dirty and not (counts["parts"] and counts["bridges"]):
-            counts["parts"] += 1  # the hours around may have the other parts of bridged requests
+        brokers = len(
+            {row["broker"] for row in blocks}
+            | {load_facts(f"{one}/facts.json", run).broker for run, one in self.states.items()}
+        )
         inputs = Inputs(dirty, near, options.since, options.until)
-        work = Computation(spark, store.staging, inputs, hours, counts, dict(options.objectives), options.tables)
+        work = Computation(
+            spark, store.staging, inputs, hours, counts, brokers, dict(options.objectives), options.tables
+        )
         published = auditor.publish()
         self._once(auditor, work, units)
         self.gone += [f"{store.root}{path}" for path in published.gone]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import schema
-from polydomo.pipeline.sql import BRIDGE, BROKERS_OWN, hour_of, sql
+from polydomo.pipeline.sql import BRIDGE, BROKERS_OWN, GATHER, gathered, hour_of, sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,7 @@ def frame(
             columns.append(f"coalesce({column.name}, {_NOTHING.get(column.type, '0')}) AS {column.name}")
         else:
             columns.append(column.name)
-    made = spark.read.schema(ddl).parquet(*paths).selectExpr(*columns)
+    made = gathered(spark.read.schema(ddl).parquet(*paths)).selectExpr(*columns)
     for moment, sign in ((since, ">="), (until, "<=")):
         if moment is not None:
             made = made.where(f"time {sign} timestamp'{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'")
@@ -67,6 +67,7 @@ def local(spark: "SparkSession", ddl: str, rows: Iterable[Sequence[Any]]) -> "Da
 _ONLY = ", ".join(repr(event) for event in schema.ONLY_MESSAGES)
 _COUNTED = {
     "steps": "event IN ('requeued', 'forwarded')",
+    "bridge_steps": f"event IN ('requeued', 'forwarded') AND protocol = '{BRIDGE}'",
     "shared": "event IN ('memo', 'keyed')",
     "logs": "event = 'log'",
     "asking": "event = 'log' AND number != 0",
@@ -78,44 +79,48 @@ _COUNTED = {
 COUNTS = (*_COUNTED, "parts", "bridges")
 # Requests of which an hour needs messages of earlier hours: they may have been requeued or forwarded then, or share a run.
 BACK = f"(dispatches > 1 OR hops > 0 OR (outcome != 'ok' AND dispatches > 0) OR worker_protocol IN {BROKERS_OWN})"
+BASE = "/*base*/"  # the sequence number up to which the rows of a run were audited
 PROBE = f"""
 SELECT run, broker, h, fresh, seq div {BLOCK} AS block, bit_or(shiftleft(1L, int(seq % {BLOCK}))) AS mask, count(*) AS n, min(us) AS first,
     max(us) AS last, max(level) AS level, sum(stopped) AS stopped, min(back) AS back,
         {", ".join(f"sum({name}) AS {name}" for name in COUNTS)}
-FROM (
-    SELECT m.run, broker, {hour_of("time")} AS h, seq > coalesce(b.base, 0) AS fresh, seq, unix_micros(time) AS us,
+FROM (SELECT {GATHER} * FROM (
+    SELECT run, broker, {hour_of("time")} AS h, seq > base AS fresh, seq, unix_micros(time) AS us,
         IF(level = '{schema.MESSAGES}' OR event IN ({_ONLY}), 2, 1) AS level, int(event = 'stopped') AS stopped, CAST(NULL AS BIGINT)
             AS back,
         {", ".join(f"int({text}) AS {name}" for name, text in _COUNTED.items())}, 0 AS parts, 0 AS bridges
-    FROM {{messages}} m LEFT JOIN {{bases}} b ON b.run = m.run
+    FROM (SELECT *, {BASE} AS base FROM {{messages}})
     UNION ALL
-    SELECT r.run, broker, {hour_of("time")}, seq > coalesce(b.base, 0), seq, unix_micros(time), 1, 0,
+    SELECT run, broker, {hour_of("time")}, seq > base, seq, unix_micros(time), 1, 0,
         IF({BACK} AND {hour_of("accepted")} < {hour_of("time")}, {hour_of("accepted")}, NULL), {", ".join("0" for _ in _COUNTED)},
         int(parent != ''), int(worker_protocol = '{BRIDGE}')
-    FROM {{records}} r LEFT JOIN {{bases}} b ON b.run = r.run
-)
+    FROM (SELECT *, {BASE} AS base FROM {{records}})
+))
 GROUP BY run, broker, h, fresh, block
 """
-BASES = "run BIGINT, base BIGINT"
+
+
+def based(text: str, bases: Mapping[int, int]) -> str:
+    """The query with the bases of runs: those that are not named have 0."""
+    known = " ".join(f"WHEN {run}L THEN {base}L" for run, base in bases.items() if base)
+    return text.replace(BASE, f"CASE run {known} ELSE 0L END" if known else "0L")
 
 
 def probe(messages: "DataFrame", records: "DataFrame", bases: Mapping[int, int]) -> list[dict[str, Any]]:
     """A row for each run, hour and block of sequence numbers. ``fresh`` rows come after the run's base: they were not audited yet."""
-    known = local(messages.sparkSession, BASES, [(run, base) for run, base in bases.items() if base])
-    rows: list[dict[str, Any]] = sql(PROBE, messages=messages, records=records, bases=known).toArrow().to_pylist()
+    rows: list[dict[str, Any]] = sql(based(PROBE, bases), messages=messages, records=records).toArrow().to_pylist()
     return rows
 
 
 # Rows of the life of workers and runs, and statements of losses: few.
 LIVES = f"""
-SELECT m.run, seq, unix_micros(time) AS us, event, worker, peer, protocol, principal, service, covers_run, covers_first, covers_last
-FROM {{messages}} m LEFT JOIN {{bases}} b ON b.run = m.run
-WHERE (event IN ('{schema.REGISTERED}', '{schema.LEFT}', '{schema.LOST}') AND worker > 0 OR covers_run != 0) AND seq > coalesce(b.base, 0)
+SELECT run, seq, unix_micros(time) AS us, event, worker, peer, protocol, principal, service, covers_run, covers_first, covers_last
+FROM {{messages}}
+WHERE (event IN ('{schema.REGISTERED}', '{schema.LEFT}', '{schema.LOST}') AND worker > 0 OR covers_run != 0) AND seq > {BASE}
 """
 
 
 def lives(messages: "DataFrame", bases: Mapping[int, int]) -> list[dict[str, Any]]:
-    known = local(messages.sparkSession, BASES, [(run, base) for run, base in bases.items() if base])
-    rows: list[dict[str, Any]] = sql(LIVES, messages=messages, bases=known).toArrow().to_pylist()
+    rows: list[dict[str, Any]] = sql(based(LIVES, bases), messages=messages).toArrow().to_pylist()
     rows.sort(key=lambda row: (row["run"], row["seq"]))
     return rows

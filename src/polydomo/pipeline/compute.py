@@ -15,8 +15,8 @@ from polydomo.errors import PolydomoError
 from polydomo.journal import schema
 from polydomo.pipeline import bronze, turns
 from polydomo.pipeline import sums as summing
-from polydomo.pipeline.audit.facts import PRESENT, STAYS
-from polydomo.pipeline.sql import hour_of, sql
+from polydomo.pipeline.audit.facts import PRESENT, hours_present
+from polydomo.pipeline.sql import gathered, hour_of, sql
 from polydomo.pipeline.tables import TABLES, requests
 from polydomo.pipeline.tables.capacity import Objective
 from polydomo.pipeline.tables.table import BY_RUN, UNIT, Table
@@ -62,6 +62,7 @@ class Computation:
     inputs: Inputs
     hours: list[int]  # to recompute, counted from 1970
     counts: dict[str, int]  # of ``bronze.probe``, over these hours
+    brokers: int  # at most so many brokers have parts of a request
     objectives: dict[str, Objective] = field(default_factory=dict)
     tables: Sequence[Table] = ()  # of the user
     step: Callable[[str], None] = lambda name: None
@@ -94,12 +95,13 @@ class Computation:
         counts, spark = self.counts, self.spark
         small = counts["steps"] <= BROADCAST_ROWS and counts["shared"] <= BROADCAST_ROWS
         several = bridged = shared = None
-        if counts["steps"] or counts["parts"] or counts["bridges"]:
+        crossed = counts["parts"] or counts["bridges"] or counts["bridge_steps"]
+        if counts["steps"] or crossed:
             made = turns.several(self.near_messages, self.near_records, small)
             made.write.mode("overwrite").parquet(f"{self.staging}/{SEVERAL}")
             several = spark.read.schema(_SEVERAL_DDL).parquet(f"{self.staging}/{SEVERAL}")
-            if counts["parts"]:
-                bridged = turns.bridged(several)
+            if crossed:
+                bridged = turns.bridged(several, self.brokers)
         if counts["shared"]:
             shared = sql(requests.SHARED, messages=self.near_messages)
         made = requests.silver(
@@ -117,7 +119,7 @@ class Computation:
     @cached_property
     def parts(self) -> "DataFrame":
         ddl = f"{TABLES['requests'].ddl}, part STRING"
-        return self.spark.read.schema(ddl).parquet(f"{self.staging}/{PARTS}")
+        return gathered(self.spark.read.schema(ddl).parquet(f"{self.staging}/{PARTS}"))
 
     # --- gold -----------------------------------------------------------------------------------------------------------------
 
@@ -182,7 +184,7 @@ class Computation:
         made = summing.sums(self.parts, self.messages, self.records)
         made.write.mode("overwrite").partitionBy("source").parquet(f"{self.staging}/{SUMS}")
 
-    def platinum(self, saved: Sequence[str], hours: Sequence[int], stays: Sequence[Sequence[Any]]) -> None:
+    def platinum(self, saved: Sequence[str], hours: Sequence[int], stays: Sequence[tuple[Any, ...]]) -> None:
         """Writes the tables that follow from the sums, of these hours. ``saved`` are the files of sums of other hours."""
         ddl = summing.DDL
         chosen = f"h IN ({', '.join(map(str, hours))})"
@@ -191,10 +193,8 @@ class Computation:
             names = [part.split(" ")[0] for part in ddl.split(", ")][:-1]
             more = self.spark.read.schema(ddl.rsplit(", ", 1)[0]).parquet(*saved).selectExpr(*names, "'' AS source")
             sums = sums.select(*names, "source").unionAll(more)
-        self.ready["sums"] = sums.where(chosen)
-        edges = f"{min(hours)} AS first_hour, {max(hours)} AS last_hour"
-        frame = bronze.local(self.spark, STAYS, stays).selectExpr("*", *edges.split(", "))
-        self.ready["present"] = sql(PRESENT, stays=frame).where(chosen)
+        self.ready["sums"] = sums.where(chosen).coalesce(1)  # few rows: in one partition, nothing is shuffled
+        self.ready["present"] = bronze.local(self.spark, PRESENT, hours_present(stays, hours))
         together([lambda: self.write(TABLES["workers"]), lambda: self.write(TABLES["capacity"])], self.spark)
 
     def users(self, staged: Callable[[str], bool]) -> None:

@@ -38,6 +38,8 @@ QUIET = {
     # segments are small: one task reads many
     "spark.sql.files.openCostInBytes": "65536",
     "spark.scheduler.mode": "FAIR",
+    # compiled code of all queries of a run is kept for the next batch of a stream
+    "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }

@@ -1,5 +1,6 @@
 """Spark SQL that the tables share: units of time, buckets of durations, percentiles."""
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import histogram
@@ -17,11 +18,24 @@ BROKERS_OWN = "('memoised', 'keyed')"
 SENT_BY_BROKER = "('job', 'memoised', 'keyed')"
 
 
+# A hint of queries over unions. In small batches it puts all rows into one partition, so that nothing is shuffled: a query is one stage.
+GATHER = "/*gather*/"
+GATHERED = "spark.polydomo.gathered"  # the setting of a session that says so
+_SHUFFLES = re.compile(r"/\*gather\*/|/\*\+ REPARTITION\([^)]*\) \*/")
+
+
 def sql(text: str, **frames: "DataFrame") -> "DataFrame":
     """Runs a query over DataFrames, which it names in braces."""
     session: Any = next(iter(frames.values())).sparkSession
-    made: DataFrame = session.sql(text, **frames)
+    if session.conf.get(GATHERED, "") == "true":
+        text = _SHUFFLES.sub("/*+ COALESCE(1) */", text)
+    made: DataFrame = session.sql(text.replace(GATHER, ""), **frames)
     return made
+
+
+def gathered(frame: "DataFrame") -> "DataFrame":
+    """The frame; in small batches, in one partition."""
+    return frame.coalesce(1) if frame.sparkSession.conf.get(GATHERED, "") == "true" else frame
 
 
 def hour_of(time: str) -> str:

@@ -15,7 +15,7 @@ asked    the requests of clients for a service, by bucket of their duration
 
 from typing import TYPE_CHECKING
 
-from polydomo.pipeline.sql import BROKERS_OWN, HOUR_US, SENT_BY_BROKER, bucket, hour_of, sql
+from polydomo.pipeline.sql import BROKERS_OWN, GATHER, HOUR_US, SENT_BY_BROKER, bucket, hour_of, sql
 from polydomo.pipeline.tables.capacity import IDLE_SECONDS
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _row(kind: str, source: str, **values: str) -> str:
 # Every turn in each hour in which the worker had it; ``last`` is the hour in which it ended.
 TURNS = f"""
 SELECT source, broker, run, worker, service, peer, protocol, principal, ending, b, e, w, h, {hour_of("ended")} AS last FROM (
-    SELECT *, unix_micros(began) AS b, unix_micros(ended) AS e, unix_micros(began) - unix_micros(arrived) AS w FROM (
+    SELECT {GATHER} *, unix_micros(began) AS b, unix_micros(ended) AS e, unix_micros(began) - unix_micros(arrived) AS w FROM (
         SELECT {hour_of("ended")} AS source, broker, run, worker, last_service AS service, worker_peer AS peer, worker_protocol AS protocol,
             worker_principal AS principal, IF(outcome = 'ok', 'final', 'failed') AS ending, accepted AS arrived, dispatched AS began, ended
         FROM {{parts}} WHERE turns IS NULL AND dispatches > 0 AND attempts > 0 AND dispatched IS NOT NULL
@@ -138,13 +138,15 @@ SELECT {
 }
 FROM (
     SELECT h, broker, run, service, count(*) AS gaps, sum(gap) AS gap_us, sum(double(gap) * gap) AS gap_us2 FROM (
-        SELECT h, broker, run, service, us - lag(us) OVER (PARTITION BY h, broker, run, service ORDER BY us) AS gap FROM (
+        SELECT h, broker, run, service, us - lag(us) OVER (PARTITION BY h, broker, run, service ORDER BY us) AS gap FROM (SELECT {
+    GATHER
+} * FROM (
             SELECT {hour_of("time")} AS h, broker, run, service, unix_micros(accepted) AS us FROM {{records}}
             WHERE (job = '' OR client_protocol = 'job') AND worker_protocol NOT IN {BROKERS_OWN}
             UNION ALL SELECT {
     hour_of("time")
 }, broker, run, service, unix_micros(time) FROM {{messages}} WHERE event IN ('requeued', 'forwarded')
-        )
+        ))
     ) WHERE gap <= {IDLE_SECONDS} * 1000000 GROUP BY h, broker, run, service
 )
 UNION ALL

@@ -95,21 +95,24 @@ def several(messages: "DataFrame", records: "DataFrame", broadcast: bool) -> "Da
     return sql(TURNS.format(hint="/*+ BROADCAST(s) */" if broadcast else ""), records=records, steps=steps)
 
 
-_CHAIN = " ".join(
-    f"LEFT JOIN crossing c{n} ON c{n}.part = c{n - 1}.parent AND abs(c{n}.parent_h - c1.h) <= 1"
-    for n in range(2, MOST_BRIDGES + 1)
-)
-_ALL = [f"c{n}.parent" for n in range(MOST_BRIDGES, 0, -1)]
-LINKS = f"""
-WITH crossing AS (
-    SELECT p.request AS part, p.parent, p.h, r.h AS parent_h, p.broker, p.worker_protocol
-    FROM {{several}} p JOIN {{several}} r ON r.request = p.parent AND p.parent != '' WHERE abs(r.h - p.h) <= 1
-)
-SELECT c1.part, coalesce({", ".join(_ALL)}) AS root, {" + ".join(f"int(c{n}.parent IS NOT NULL)" for n in range(1, MOST_BRIDGES + 1))}
-    AS deep,
-    c1.broker, c1.worker_protocol
-FROM crossing c1 {_CHAIN}
+CROSSING = """
+SELECT p.request AS part, p.parent, p.h, r.h AS parent_h, p.broker, p.worker_protocol
+FROM {several} p JOIN {several} r ON r.request = p.parent AND p.parent != '' WHERE abs(r.h - p.h) <= 1
 """
+
+
+def _links(bridges: int) -> str:
+    """SQL for the client's request of each part, over at most so many bridges."""
+    steps = range(1, bridges + 1)
+    chain = " ".join(
+        f"LEFT JOIN {{crossing}} c{n} ON c{n}.part = c{n - 1}.parent AND abs(c{n}.parent_h - c1.h) <= 1"
+        for n in steps[1:]
+    )
+    root = ", ".join(f"c{n}.parent" for n in reversed(steps))
+    deep = " + ".join(f"int(c{n}.parent IS NOT NULL)" for n in steps)
+    return f"SELECT c1.part, coalesce({root}) AS root, {deep} AS deep, c1.broker, c1.worker_protocol FROM {{crossing}} c1 {chain}"
+
+
 WHOLE = """
 WITH far AS (
     SELECT root, count(*) AS bridged, max(struct(deep, part, broker, worker_protocol)) AS last FROM {links} GROUP BY root
@@ -125,7 +128,7 @@ UNION ALL SELECT part, 0, '', '', NULL, 'far' FROM {links}
 """
 
 
-def bridged(several: "DataFrame") -> "DataFrame":
+def bridged(several: "DataFrame", brokers: int) -> "DataFrame":
     """What bridges add to requests: the turns at all brokers for the client's request, and which requests are only parts of one."""
-    links = sql(LINKS, several=several)
+    links = sql(_links(min(MOST_BRIDGES, brokers)), crossing=sql(CROSSING, several=several))
     return sql(WHOLE, links=links, several=several)

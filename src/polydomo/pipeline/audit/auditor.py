@@ -30,7 +30,7 @@ from polydomo.pipeline.audit.facts import (
 )
 from polydomo.pipeline.audit.judge import BLOCKS, KEPT, RUNS, judged
 from polydomo.pipeline.audit.judge import STATE as STATE_DDL
-from polydomo.pipeline.bronze import BASES, BLOCK, empty, local
+from polydomo.pipeline.bronze import BASE, BLOCK, based, empty, local
 from polydomo.pipeline.segments import unit_of
 from polydomo.pipeline.sql import HOUR_US, sql
 from polydomo.pipeline.storage import Storage, conform, dump
@@ -46,7 +46,6 @@ REPEATED = """
 SELECT run, seq, count(*) AS n FROM (SELECT run, seq FROM {messages} UNION ALL SELECT run, seq FROM {records}) GROUP BY run, seq HAVING
     count(*) > 1
 """
-AFTER = "SELECT m.* FROM {rows} m LEFT JOIN {bases} b ON b.run = m.run WHERE m.seq > coalesce(b.base, 0)"
 
 
 @dataclass
@@ -155,8 +154,8 @@ class Auditor:
         """Checks the rules. Returns the runs that must be audited from the beginning, because new rows are about complete keys."""
         bases = {number: run.base for number, run in self.runs.items() if run.base}
         if bases:
-            frame = local(self.spark, BASES, list(bases.items()))
-            messages, records = (sql(AFTER, rows=rows, bases=frame) for rows in (messages, records))
+            after = based(f"seq > {BASE}", bases)
+            messages, records = messages.where(after), records.where(after)
         self._repeated(messages, records, blocks)
         for row in prefilter.keys(messages, records):
             if row["run"] in self.runs:
@@ -208,7 +207,7 @@ class Auditor:
 
     requeued = True  # whether the new rows have requeued requests
 
-    def _blocks(self, scope: str) -> "DataFrame":
+    def _blocks(self, scope: str) -> "DataFrame | None":
         """The keys that must be checked row by row: suspects, and those of the state."""
         rows = []
         for number, run in self.runs.items():
@@ -218,7 +217,7 @@ class Auditor:
                     block = row["key"] // BLOCK
                     masks[block] = masks.get(block, 0) | 1 << row["key"] % BLOCK
             rows += [(number, block, mask) for block, mask in masks.items() if mask]
-        return local(self.spark, BLOCKS, rows)
+        return local(self.spark, BLOCKS, rows) if rows else None
 
     # --- what is written ---------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ scope (request, worker, connection, service):
   row about such a key arrives, the run is audited from the beginning: the row is a breach, or close to one, and rare.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -189,8 +189,8 @@ def present(saved: list[dict[str, Any]], events: Iterable[dict[str, Any]], base:
 
 
 def stays(facts: Facts, workers: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Rows of STAYS. A worker that has not left is present until the run's last row. One whose registration is not in the journal is
-    present from the beginning of the hour in which it left."""
+    """Who was present from when to when. A worker that has not left is present until the last row of its run. One whose registration
+    is not in the journal is present from the beginning of the hour in which it left."""
     made = []
     for row in workers:
         came = row["came"]
@@ -214,12 +214,18 @@ def stays(facts: Facts, workers: Iterable[dict[str, Any]]) -> list[tuple[Any, ..
     return made
 
 
-STAYS = "broker STRING, run BIGINT, worker INT, came BIGINT, went BIGINT, peer STRING, protocol STRING, principal STRING, offers STRING"
-PRESENT = f"""
-SELECT h, broker, run, worker, greatest(came, h * {HOUR_US}) AS since, greatest(came, h * {HOUR_US}, least(went, (h + 1) * {HOUR_US}))
-    AS until,
-    peer, protocol, principal, offers
-FROM {{stays}} LATERAL VIEW explode(sequence(greatest(came div {HOUR_US}, first_hour), least(greatest(came, went) div {HOUR_US},
-    last_hour))) v AS h
-WHERE came div {HOUR_US} <= last_hour AND greatest(came, went) div {HOUR_US} >= first_hour
-"""
+PRESENT = (
+    "h BIGINT, broker STRING, run BIGINT, worker INT, since BIGINT, until BIGINT, peer STRING, protocol STRING, principal STRING, "
+    "offers STRING"
+)
+
+
+def hours_present(stays: Iterable[tuple[Any, ...]], hours: Iterable[int]) -> list[tuple[Any, ...]]:
+    """Rows of PRESENT: a row for each of these hours in which a worker was present."""
+    wanted = sorted(hours)
+    made = []
+    for broker, run, worker, came, went, *more in stays:
+        for hour in wanted[bisect_left(wanted, came // HOUR_US) : bisect_right(wanted, max(came, went) // HOUR_US)]:
+            since = max(came, hour * HOUR_US)
+            made.append((hour, broker, run, worker, since, max(since, min(went, (hour + 1) * HOUR_US)), *more))
+    return made

@@ -30,7 +30,7 @@ from polydomo.journal.rules import (
 )
 from polydomo.journal.schema import MESSAGES
 from polydomo.pipeline.bronze import BLOCK
-from polydomo.pipeline.sql import sql
+from polydomo.pipeline.sql import GATHER, sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -158,14 +158,15 @@ FROM (
             FROM (
                 SELECT s.*, run_stopped, run_missing FROM (
                     SELECT run, key, seq, time, counted, saved, saved_seq,
-                        {plain}{"".join(f"looked_{place}, " for place in range(len(running)))}{added}, {so_far} FROM (
+                        {plain}{"".join(f"looked_{place}, " for place in range(len(running)))}{added}, {so_far} FROM (SELECT {GATHER} *
+                            FROM (
                         SELECT m.run, {part} AS key, m.seq, m.time, ({counted}) AS counted, CAST(NULL AS ARRAY<BIGINT>) AS saved,
                             CAST(NULL AS BIGINT) AS saved_seq, {plain}{flags + ", " if flags else ""}{amounts}
                         FROM ({_rows(kinds, words)}) m {chosen} WHERE ({counted}) OR ({looked})
                         UNION ALL
                         SELECT run, {key}, -1L, time, false, seqs, seq, {blanks}{"".join("false, " for _ in running)}{saved}
                         FROM {{state}} WHERE scope = '{part}'
-                    )
+                    ))
                 ) s JOIN {{runs}} r ON r.run = s.run
             )
         ) GROUP BY run, key
@@ -204,11 +205,12 @@ def judged(
     records: "DataFrame",
     state: "DataFrame",
     runs: "DataFrame",
-    requests: "DataFrame",
-    connections: "DataFrame",
+    requests: "DataFrame | None",
+    connections: "DataFrame | None",
     services: "DataFrame",
 ) -> "DataFrame":
-    """The keys of all scopes that are checked row by row. The last three frames say which requests, connections and services these are."""
+    """The keys of all scopes that are checked row by row. The last three frames say which requests, connections and services these are
+    (None: none)."""
     frames = {"messages": messages, "records": records, "state": state, "runs": runs}
     block = (
         f"JOIN {{chosen}} c ON c.run = m.run AND c.block = m.{{key}} div {BLOCK} "
@@ -217,6 +219,8 @@ def judged(
     made = sql(each_sql(), messages=messages, records=records)
     made = made.unionAll(sql(scope_sql(WORKER, ""), **frames))
     for scope, chosen in ((REQUEST, requests), (CONNECTION, connections)):
+        if chosen is None:
+            continue
         join = block.replace("{key}", scope[-1])
         made = made.unionAll(sql(scope_sql(scope, join), **frames, chosen=chosen))
     counted = _any(rules.counted(counter) for counter in counters_of(SERVICE))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from polydomo.journal import rules
 from polydomo.journal.rules import CONNECTION, REQUEST, RULES, RUNNING, SERVICE, TOTAL
 from polydomo.pipeline.bronze import BLOCK
-from polydomo.pipeline.sql import sql
+from polydomo.pipeline.sql import GATHER, sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,12 +55,12 @@ SELECT 'number' AS scope, {_BLOCKS} FROM (
             AND max(IF(step > 0, 2 * seq + int(step & 24 != 0), NULL)) % 2 = 1
             AND coalesce(min(IF({_HELD}, 2 * seq + int(step != 2), NULL)) % 2 = 0, true)
             AND coalesce(min(IF({_HELD}, holder, NULL)) = max(IF({_HELD}, holder, NULL)), true), false) OR max(step) = 0 AS usual
-        FROM (
+        FROM (SELECT {GATHER} * FROM (
             SELECT run, number, seq, {_STEP} AS step, client, CAST(worker AS BIGINT) * 65536 + attempt AS holder, 0 AS record
             FROM {{messages}} WHERE number != 0 AND
                 event IN ('accepted', 'queued', 'dispatched', 'partial', 'final', 'failed', 'requeued', 'forwarded')
             UNION ALL SELECT run, number, seq, 0, NULL, NULL, 1 FROM {{records}} WHERE number != 0
-        ) GROUP BY run, number
+        )) GROUP BY run, number
     )
 ) GROUP BY run, block
 """

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from polydomo.pipeline.sql import hour_of, percentile, placed, sql, window_of
+from polydomo.pipeline.sql import GATHER, hour_of, percentile, placed, sql, window_of
 from polydomo.pipeline.tables.table import UNIT, Column, table
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ WHERE turns IS NOT NULL AND x.ending = 'forwarded' AND i + 1 < size(turns)
 TOPOLOGY = f"""
 WITH cells AS (
     SELECT h, kind, broker, source, target, bucket, count(*) AS n, sum(failed) AS failed, sum(total_us) AS total_us
-    FROM {{edges}} GROUP BY h, kind, broker, source, target, bucket
+    FROM (SELECT {GATHER} * FROM {{edges}}) GROUP BY h, kind, broker, source, target, bucket
 ),
 summed AS (
     SELECT h, kind, broker, source, target, sum(n) AS requests, sum(failed) AS failed, sum(total_us) AS total_us,

@@ -28,7 +28,7 @@ WITH cells AS (
         {", ".join(f"max(IF(n > 0, {name}, '')) AS {name}" for name in _NAMES)}
     FROM {{sums}} WHERE kind = 'turn' GROUP BY {_WORKER}, service, bucket
 ),
-rows AS (
+rows AS (SELECT /*+ COALESCE(1) */ * FROM (
     SELECT {_WORKER}, service, sum(n) AS turns, sum(finals) AS finals, sum(given_back) AS given_back, sum(run_us) AS run_us,
         sum(IF(bucket >= 0, n, 0)) AS timed, array_sort(collect_list(IF(bucket >= 0, struct(bucket, n), NULL))) AS entries,
         {", ".join(f"max({name}) AS {name}" for name in _NAMES)}, 0L AS present_us, 0L AS late, 0L AS lost, 0L AS stale, '' AS offers
@@ -36,7 +36,7 @@ rows AS (
     UNION ALL
     SELECT {_WORKER}, NULL, 0, 0, 0, 0, 0, array(), peer, protocol, principal, until - since, 0, 0, 0, offers FROM {{present}}
     UNION ALL
-    SELECT {_WORKER}, NULL, 0, 0, 0, 0, 0, array(), '', '', '', 0, late, lost, stale, '' FROM {{sums}} WHERE kind = 'event'
+    SELECT {_WORKER}, NULL, 0, 0, 0, 0, 0, array(), '', '', '', 0, late, lost, stale, '' FROM {{sums}} WHERE kind = 'event')
 ),
 joined AS (
     SELECT {_WORKER}, service, turns, finals, given_back, run_us, timed, entries, count(service) OVER everywhere AS services,
