@@ -318,9 +318,7 @@ TAP_ROWS: Final = 250  # Rows sent to taps per tick, 1,000 per second: more is u
 JOURNAL_NAMES: Final = 20  # Services of one worker that are recorded in its rows.
 
 # The pipeline.
-PIPELINE_TASK_ROWS: Final = 2_000_000  # Rows of one run and hour that one task handles; more are split among tasks.
 SOURCE_TASK_ROWS: Final = 200_000  # Rows of the journal that one task of the Spark data source reads.
-PIPELINE_IN_PROCESS_ROWS: Final = 2_000_000  # Below this, starting Spark costs more than computing in this process.
 
 MAX_LOG_RECORD: Final = 16 * KIB  # One published log record as JSON; a traceback fits.
 MAX_LOG_RECORDS: Final = 10_000  # Log records that the broker keeps; the oldest are dropped.

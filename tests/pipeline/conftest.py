@@ -26,7 +26,6 @@ SMALL = (
     "test_maintain.py",
     "test_same_rows.py",
     "test_commit.py",
-    "test_connect.py",
     "test_payloads.py",
     "test_user_tables.py",
 )  # in every run; the others are long forms

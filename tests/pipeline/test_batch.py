@@ -11,7 +11,7 @@ from tests.pipeline.journals import Row, at, message, record, write
 from tests.pipeline.shared import load
 
 pytest.importorskip("pyspark")
-from polydomo.pipeline import segments
+from polydomo.pipeline import batch, segments
 from polydomo.pipeline.batch import Options
 from polydomo.pipeline.tables import TABLES
 
@@ -133,10 +133,6 @@ def test_through_arrows_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyP
     load([str(tmp_path / "journal")], str(tmp_path / "here"))
     for module in (storage, segments):
         monkeypatch.setattr(module, "has_scheme", lambda path: path.startswith("file://"))
-    for name in ("duck", "hour"):
-        module_ = __import__(f"polydomo.pipeline.engine.{name}", fromlist=["x"])
-        if hasattr(module_, "has_scheme"):
-            monkeypatch.setattr(module_, "has_scheme", lambda path: path.startswith("file://"))
     from polydomo.pipeline import commit
 
     monkeypatch.setattr(commit, "has_scheme", lambda path: path.startswith("file://"))
@@ -184,14 +180,15 @@ def test_since_and_until(tmp_path: Path) -> None:
     assert {row["number"] for row in named(tmp_path / "tables", "requests")} == set(range(1, 20))
 
 
-def test_a_large_hour_is_divided_among_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_is_divided_among_tasks_gives_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from bench.generate_journal import generate
-    from polydomo import limits
 
     facts = generate(tmp_path / "journal", 3000, seed=3, breaches=1, seconds=600)
     paths = [str(tmp_path / "journal" / name) for name in facts["brokers"]]
     load(paths, str(tmp_path / "whole"))
-    monkeypatch.setattr(limits, "PIPELINE_TASK_ROWS", 700)
-    assert load(paths, str(tmp_path / "divided")).tasks > 10
+    monkeypatch.setattr(batch, "GATHERED_ROWS", 0)
+    load(paths, str(tmp_path / "divided"))
     for table in TABLES:
         assert state(tmp_path / "divided", table) == state(tmp_path / "whole", table), table

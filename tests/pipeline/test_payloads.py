@@ -54,6 +54,7 @@ def rows_of(directory: Path, name: str, order: str = "seq, row") -> list[Row]:
     return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
+@pytest.mark.long
 def test_json_columns_are_inferred_and_added(tmp_path: Path) -> None:
     first = [
         published(1, "sensors.a", json.dumps({"temperature": 20, "name": "roof", "ok": True}).encode()),
@@ -102,6 +103,7 @@ def test_invalid_rows_are_in_a_separate_table_with_the_reason(tmp_path: Path) ->
     assert bytes(rows_of(tmp_path, "payloads_sensors_bad", "seq")[1]["body"]) == join([b"{"])
 
 
+@pytest.mark.long
 def test_a_column_keeps_its_first_type(tmp_path: Path) -> None:
     run(tmp_path, [published(1, "sensors", b'{"n": 1}')], "sensors=json")
     run(tmp_path, [published(2, "sensors", b'{"n": 1.5}', 4000.0)], "sensors=json")
@@ -131,6 +133,7 @@ def test_requests_and_replies_of_a_service_as_arrow(tmp_path: Path) -> None:
     assert [row["seq"] for row in rows_of(tmp_path, "payloads_resize_bad", "seq")] == [3]
 
 
+@pytest.mark.long
 def test_rows_of_a_message_are_numbered(tmp_path: Path) -> None:
     content = stream(n=list(range(300)), row=["field"] * 300)
     run(tmp_path, [published(1, "sensors", content), published(2, "sensors", content)], "sensors=arrow")
@@ -139,6 +142,7 @@ def test_rows_of_a_message_are_numbered(tmp_path: Path) -> None:
     assert all(row["n"] == row["row"] and row["payload_row"] == "field" for row in found)
 
 
+@pytest.mark.long
 def test_a_table_from_before_rows_were_numbered_keeps_its_column(tmp_path: Path) -> None:
     run(tmp_path, [published(1, "sensors", b'{"n": 1}')], "sensors=json")
     known = tmp_path / "tables" / "_polydomo" / "payloads" / "sensors.json"
@@ -151,6 +155,7 @@ def test_a_table_from_before_rows_were_numbered_keeps_its_column(tmp_path: Path)
     assert json.loads(known.read_text())["row"] == "row_"
 
 
+@pytest.mark.long
 def test_an_hour_that_is_made_again_has_its_payloads_once(tmp_path: Path) -> None:
     run(tmp_path, [published(1, "sensors", b'{"n": 1}')], "sensors=json")
     run(tmp_path, [published(2, "sensors", b'{"n": 2}', 2.0)], "sensors=json")

@@ -174,7 +174,7 @@ def take_in(directory: Path, rows: list[Row], dice: random.Random, batches: int)
     ("seed", "level"),
     [
         *((seed, schema.MESSAGES) for seed in SHORT),
-        (5, schema.REQUESTS),
+        pytest.param(5, schema.REQUESTS, marks=pytest.mark.long),
         *(
             pytest.param(seed, level, marks=pytest.mark.long)
             for seed in LONG
@@ -236,6 +236,7 @@ def test_every_prefilter_was_written_for_the_rules_as_they_are() -> None:
     assert all(map(prefilter.usable, prefilter.WRITTEN_FOR))
 
 
+@pytest.mark.long
 def test_without_prefilters_the_audit_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefilter, "usable", lambda scope: False)
     rows = mutated(life(3, factor=60.0), random.Random(3))

@@ -157,7 +157,7 @@ def test_values_and_the_last(made: dict[str, list[Row]]) -> None:
 # --- requests that end in the queue, work over the edge of an hour, brokers that are killed ------------------------------------------
 
 
-@pytest.mark.parametrize("level", [schema.MESSAGES, schema.REQUESTS])
+@pytest.mark.parametrize("level", [pytest.param(schema.MESSAGES, marks=pytest.mark.long), schema.REQUESTS])
 def test_a_request_that_is_requeued_and_ends_in_the_queue(tmp_path: Path, level: str) -> None:
     """Its worker is killed after 401 ms; 20 s later its client leaves."""
     rows = [
@@ -204,6 +204,7 @@ def test_two_losses_are_two_turns_at_level_requests(tmp_path: Path) -> None:
     assert pick(found["requests"], "wait_us", "run_us") == [(8_500_000, 1_000_000)]
 
 
+@pytest.mark.long
 def test_a_request_that_ends_in_the_queue_of_the_service_it_was_forwarded_to(tmp_path: Path) -> None:
     rows = [
         message(1, schema.FORWARDED, 11.0, number=1, attempt=1, worker=7, service="resize", client=1),
@@ -215,7 +216,7 @@ def test_a_request_that_ends_in_the_queue_of_the_service_it_was_forwarded_to(tmp
     assert pick(found["requests"], "worker", "wait_us", "run_us") == [(7, 4_500_000, 500_000)]
 
 
-@pytest.mark.parametrize("bit_by_bit", [False, True])
+@pytest.mark.parametrize("bit_by_bit", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_work_and_presence_over_the_edge_of_an_hour(tmp_path: Path, bit_by_bit: bool) -> None:
     """100 s of work, 38 of them in the first hour; the hours between are idle for one worker and busy for the other."""
     rows = [
@@ -251,6 +252,7 @@ def test_work_and_presence_over_the_edge_of_an_hour(tmp_path: Path, bit_by_bit: 
     )
 
 
+@pytest.mark.long
 def test_workers_of_a_broker_that_was_killed_are_present_until_its_last_row(tmp_path: Path) -> None:
     rows = [
         message(1, schema.STARTED, 0.0, level=schema.REQUESTS),
@@ -272,6 +274,7 @@ def test_a_requeue_in_the_hour_before_belongs_to_its_request(tmp_path: Path) -> 
     assert pick(found["workers"], "window", "turns", "given_back", "run_us") == [(NOON, 1, 1, 4_000_000)]
 
 
+@pytest.mark.long
 def test_the_audit_remembers_what_each_batch_says_about_a_service(tmp_path: Path) -> None:
     """The second batch breaks no rule, but what it says matters for the rows of later ones."""
 
@@ -349,6 +352,7 @@ def queue_of_one(seed: int, count: int, rate: float, mean: float, start: float =
     return rows
 
 
+@pytest.mark.long
 def test_capacity_is_close_to_erlang_c(tmp_path: Path) -> None:
     """The wait exceeds 4 times the service time at 80 % utilisation."""
     found = tables(tmp_path, queue_of_one(5, 3000, 1.0, 0.5), objectives={"*": Objective(2.0, 0.99)})["capacity"]
@@ -360,6 +364,7 @@ def test_capacity_is_close_to_erlang_c(tmp_path: Path) -> None:
     assert row["capacity"] == pytest.approx(1.6, rel=0.12)
 
 
+@pytest.mark.long
 def test_the_model_agrees_with_a_short_measured_load(tmp_path: Path) -> None:
     """Twenty-five seconds of load, so that the first and the last window of 10 s are mostly empty."""
     rows = queue_of_one(11, 1000, 40.0, 0.02, start=4.0)
