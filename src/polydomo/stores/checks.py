@@ -46,20 +46,32 @@ def _row_sum(row: Row, body: int, result: int) -> int:
 def job_values(job: Job) -> tuple[object, ...]:
     """A job as a row of ``sql_ops.COLUMNS``, with its checksums, and ``collected``."""
     settings = _settings(job)
-    body = job.body_sum if job.state != DONE else 0  # the body of a job with a result is removed
-    content = job.result
-    result = crc32(content) if content else 0
     story = story_text(job.story) if job.story else ""
-    key, schedule = job.scoped_key(), job.schedule
+    key = job.scoped_key()
+    return (
+        job.id, job.service, job.body, key or None, job.origin, job.digest, job.priority, job.created, job.due, job.expires, settings,
+        job.attempts, job.state, job.outcome, job.reason, job.result, job.ended, job.keep, story, job.schedule or None, job.fired,
+        _job_checks(job, settings, story, key), 0,
+    )  # fmt: skip
+
+
+def finish_values(job: Job) -> tuple[object, ...]:
+    """What an outcome changes: id, state, outcome, reason, result, end, keep, attempts, story, whether the body is removed, due, checks."""
+    story = story_text(job.story) if job.story else ""
+    return (
+        job.id, job.state, job.outcome, job.reason, job.result, job.ended, job.keep, job.attempts, story, int(job.state == DONE), job.due,
+        _job_checks(job, _settings(job), story, job.scoped_key()),
+    )  # fmt: skip
+
+
+def _job_checks(job: Job, settings: str, story: str, key: str) -> bytes:
+    body = job.body_sum if job.state != DONE else 0  # the body of a job with a result is removed
+    result = crc32(job.result) if job.result else 0
     numbers = pack(
         job.priority, job.created, job.due, job.expires, job.attempts, job.ended, job.keep, job.fired, body, result
     )
-    text = (job.id, key, job.origin, settings, job.state, job.outcome, job.reason, story, schedule)
-    return (
-        job.id, job.service, job.body, key or None, job.origin, job.digest, job.priority, job.created, job.due, job.expires, settings,
-        job.attempts, job.state, job.outcome, job.reason, content, job.ended, job.keep, story, schedule or None, job.fired,
-        CHECKS.pack(_sum(numbers, job.service, job.digest, text), body, result), 0,
-    )  # fmt: skip
+    text = (job.id, key, job.origin, settings, job.state, job.outcome, job.reason, story, job.schedule)
+    return CHECKS.pack(_sum(numbers, job.service, job.digest, text), body, result)
 
 
 def _settings(job: Job) -> str:

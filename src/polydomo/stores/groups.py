@@ -3,9 +3,8 @@
 Few statements matter, because every statement releases Python's GIL, and getting it back from a busy event loop can take milliseconds.
 """
 
-from polydomo.broker.jobs.job import DONE, Job
 from polydomo.broker.jobs.ops import Collected, Finish, Insert, Op, Progress
-from polydomo.stores.checks import job_values, progress_checks
+from polydomo.stores.checks import progress_checks
 
 
 class Group:
@@ -30,12 +29,6 @@ class Group:
                 self.others.append(op)
         for id in self.finishes:
             self.progress.pop(id, None)
-
-
-def finish_values(job: Job) -> tuple[object, ...]:
-    row = job_values(job)
-    # id, state, outcome, reason, result, ended, keep, attempts, story, whether the body is removed, due, checks
-    return (row[0], *row[12:18], row[11], row[18], int(job.state == DONE), row[8], row[21])
 
 
 def progress_values(op: Progress) -> tuple[object, ...]:

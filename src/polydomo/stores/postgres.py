@@ -23,8 +23,8 @@ from polydomo.broker.jobs.ops import (
     StoreError,
 )
 from polydomo.stores.backend import SCHEMA, Backend, Lease
-from polydomo.stores.checks import job_of, job_values, load_paused, schedule_of
-from polydomo.stores.groups import Group, finish_values, progress_values
+from polydomo.stores.checks import finish_values, job_of, job_values, load_paused, schedule_of
+from polydomo.stores.groups import Group, progress_values
 from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps
 from polydomo.stores.upgrades import upgrade
 from polydomo.stores.urls import without_password
