@@ -28,6 +28,9 @@ SMALL = (
     "test_commit.py",
     "test_payloads.py",
     "test_user_tables.py",
+    "test_catalog.py",
+    "test_delta.py",
+    "test_explain.py",
 )  # in every run; the others are long forms
 
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from polydomo.cli.main import app
 from polydomo.errors import PolydomoError
-from polydomo.pipeline import query, session
+from polydomo.pipeline import catalog, query, session
 from polydomo.pipeline.cells import cell, plain
 from tests.pipeline import small
 
@@ -67,7 +67,7 @@ def test_an_error_is_shown_without_codes() -> None:
 
 def test_missing_tables_are_reported_in_one_line(spark: "SparkSession", tmp_path: Path) -> None:
     with pytest.raises(PolydomoError, match="there are no tables in"):
-        query.views(spark, str(tmp_path))
+        catalog.views(spark, str(tmp_path))
 
 
 @pytest.mark.parametrize("engine", ["auto", "duckdb", "spark"])

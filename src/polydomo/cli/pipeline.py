@@ -143,6 +143,32 @@ def run(
         sys.exit(BROKEN)
 
 
+@commands.command()
+def explain(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table, such as services.")],
+    with_: With = None,
+    master: Master = "",
+    remote: Remote = "",
+    conf: Conf = None,
+) -> None:
+    """Print the definition of a table, and the plan that Spark makes of it.
+
+    **Examples**
+
+    - `polydomo pipeline explain services`
+    - `polydomo pipeline explain late_orders --with my_tables.py`
+    """
+    own = tables_in(with_ or [])
+    with engine(master, remote, pairs(conf or []), False, False, lambda line: None) as session:
+        from polydomo.pipeline import explain as explaining
+        from polydomo.scratch import scratch_directory
+
+        found = explaining.find(table, own)
+        typer.echo(explaining.definition(found))
+        if shown := explaining.plan(session.get(), found, own, scratch_directory("explain")):
+            typer.echo(shown)
+
+
 def tables_in(files: list[Path]) -> "list[Table]":
     """The tables that these files declare."""
     from polydomo.pipeline.user_tables import load

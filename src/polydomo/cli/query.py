@@ -97,11 +97,12 @@ def _by_spark(
     from polydomo.pipeline import session
 
     session.require()
+    from polydomo.pipeline import catalog
     from polydomo.pipeline import query as spark_query
 
     spark = session.build(master, remote, settings, progress=True)
     try:
-        spark_query.views(spark, tables, format)
+        catalog.views(spark, tables, format)
         yield spark_query.ask(spark, sql)
     finally:
         session.close(spark)

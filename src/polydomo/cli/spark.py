@@ -87,7 +87,7 @@ def serve(
     def open_session() -> Any:
         made = session.build(master, "", settings)
         if tables is not None:
-            from polydomo.pipeline.query import views
+            from polydomo.pipeline.catalog import views
 
             views(made, tables)
         for name, _, path in named:

@@ -1,4 +1,4 @@
-"""SQL queries over remote tables with Spark. Each table is a view of the same name."""
+"""SQL queries over tables with Spark."""
 
 import logging
 import re
@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline.cells import plain
-from polydomo.pipeline.commit import PARQUET, Store
-from polydomo.pipeline.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,22 +17,6 @@ _CODE = re.compile(r"^\[[A-Z_.]+\] ")
 
 class BadQuery(PolydomoError):
     """Spark rejected the query, or it failed."""
-
-
-def views(spark: "SparkSession", tables: str, format: str = PARQUET) -> None:
-    """Creates a view of every table; a missing table is an empty view."""
-    store = Store(tables)
-    names = [name for name in store.storage.names(store.root) if name[0] not in "._"]
-    if not names:
-        raise PolydomoError(f"there are no tables in {tables}; create them with `polydomo pipeline run`")
-    for name in dict.fromkeys([*TABLES, *names]):
-        reader = spark.read.format(format)
-        if name in TABLES and format == PARQUET:
-            reader = reader.schema(TABLES[name].ddl)
-        there = name in names
-        (
-            reader.load(store.path(name)) if there else spark.createDataFrame([], TABLES[name].ddl)
-        ).createOrReplaceTempView(name)
 
 
 class Answer:
