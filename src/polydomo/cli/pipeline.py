@@ -50,7 +50,7 @@ Conf = Annotated[
 ]
 Format = Annotated[
     str,
-    typer.Option(metavar="NAME", help="Table format: parquet, or delta or iceberg if the Spark session has the jar."),
+    typer.Option(metavar="NAME", help="Table format: parquet or delta."),
 ]
 Ui = Annotated[bool, typer.Option("--ui", help="Start Spark's web interface, and print its address.")]
 Progress = Annotated[bool, typer.Option("--progress", help="Show Spark's progress bars.")]
@@ -128,11 +128,9 @@ def run(
     tell = (lambda line: None) if quiet else typer.echo
     with engine(master, remote, spark_settings, ui, progress, tell) as session:
         from polydomo.pipeline import batch
-        from polydomo.pipeline.formats import Format as TableFormat
         from polydomo.pipeline.payloads import parsed
         from polydomo.pipeline.tables.capacity import Objective
 
-        TableFormat(format)
         made = {name: Objective(seconds, share) for name, (seconds, share) in wanted.items()}
         options = batch.Options(*span, made, [parsed(one) for one in named], format, tables_in(with_ or []))
         summary = batch.run(journal, tables, options, session, tell)
@@ -165,8 +163,9 @@ def explain(
 
         found = explaining.find(table, own)
         typer.echo(explaining.definition(found))
-        if shown := explaining.plan(session.get(), found, own, scratch_directory("explain")):
-            typer.echo(shown)
+        if found.compute is not None:
+            sample = explaining.sample(session.get(), own, scratch_directory("explain"))
+            typer.echo(explaining.plan(sample, found))
 
 
 def tables_in(files: list[Path]) -> "list[Table]":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polydomo.cli.pipeline import Conf, Format, Master, Remote, pairs
+from polydomo.cli.pipeline import Conf, Master, Remote, pairs
 from polydomo.cli.render import Column, show
 from polydomo.errors import SettingError
 
@@ -43,7 +43,6 @@ def query(
     master: Master = "",
     remote: Remote = "",
     conf: Conf = None,
-    format: Format = "parquet",
 ) -> None:
     """Query the tables of the pipeline with SQL: requests, hops, services, workers, topology, audit, audit_rules, capacity, logs, values.
 
@@ -63,13 +62,13 @@ def query(
         raise SettingError(f"--engine: must be one of {', '.join(ENGINES)}, not {engine!r}")
     settings = pairs(conf or [])
     if engine == "auto":
-        on_spark = "://" in tables.removeprefix("file://") or bool(master or remote or settings) or format != "parquet"
+        on_spark = "://" in tables.removeprefix("file://") or bool(master or remote or settings)
         engine = "spark" if on_spark else "duckdb"
     if engine == "duckdb":
         with _by_duckdb(sql, tables) as answer:
             _print(answer, json, csv)
     else:
-        with _by_spark(sql, tables, master, remote, settings, format) as answer:
+        with _by_spark(sql, tables, master, remote, settings) as answer:
             _print(answer, json, csv)
 
 
@@ -91,9 +90,7 @@ def _by_duckdb(sql: str, tables: str) -> "Iterator[Answer]":
 
 
 @contextmanager
-def _by_spark(
-    sql: str, tables: str, master: str, remote: str, settings: dict[str, str], format: str
-) -> "Iterator[Answer]":
+def _by_spark(sql: str, tables: str, master: str, remote: str, settings: dict[str, str]) -> "Iterator[Answer]":
     from polydomo.pipeline import session
 
     session.require()
@@ -102,7 +99,7 @@ def _by_spark(
 
     spark = session.build(master, remote, settings, progress=True)
     try:
-        catalog.views(spark, tables, format)
+        catalog.views(spark, tables)
         yield spark_query.ask(spark, sql)
     finally:
         session.close(spark)

@@ -70,12 +70,10 @@ def stream(
     stop = stop_event()
     with engine(master, "", spark_settings, ui, False, typer.echo) as session:
         from polydomo.pipeline.batch import Options
-        from polydomo.pipeline.formats import Format as TableFormat
         from polydomo.pipeline.payloads import parsed
         from polydomo.pipeline.stream import Streaming
         from polydomo.pipeline.tables.capacity import Objective
 
-        TableFormat(format)
         made = {name: Objective(time, share) for name, (time, share) in wanted.items()}
         options = Options(
             objectives=made, payloads=[parsed(one) for one in named], format=format, tables=tables_in(with_ or [])

@@ -14,13 +14,13 @@ import pyarrow.dataset as ds
 
 from polydomo.journal import schema
 from polydomo.journal.ids import decode, run_name
-from polydomo.pipeline import bronze, segments
+from polydomo.pipeline import bronze, delta, segments
 from polydomo.pipeline.audit.auditor import Auditor, RunItem
 from polydomo.pipeline.audit.facts import Facts, load_facts, stays
 from polydomo.pipeline.audit.once import ALL_RUNS, Once, rule_rows
-from polydomo.pipeline.commit import PARQUET, Store
+from polydomo.pipeline.commit import Store
 from polydomo.pipeline.compute import Computation, Inputs
-from polydomo.pipeline.formats import Format
+from polydomo.pipeline.delta import PARQUET
 from polydomo.pipeline.maintain import floor_of
 from polydomo.pipeline.payloads import Payload, PayloadTables
 from polydomo.pipeline.readable import readable
@@ -106,7 +106,7 @@ def _run(
     summary: Summary,
 ) -> None:
     found = segments.find(journals, options.since, options.until)
-    with Store(tables, step) as store:
+    with Store(tables, step, delta.check(options.format, tables)) as store:
         summary.problems += found.problems
         if store.recovered:
             tell(store.recovered)
@@ -150,7 +150,6 @@ class Batch:
         floor = floor_of(store)  # hours before it were removed by `polydomo pipeline maintain`
         self.there = {unit: there for unit, there in found.units().items() if unit >= floor}
         self.partial = options.since is not None or options.until is not None
-        self.format = Format(options.format)
         self.read: set[str] = set()  # segments whose rows are in the tables now
         self.states: dict[int, str] = {}  # run -> directory of its saved state
         self.gone: list[str] = []  # published files that nothing replaces
@@ -162,7 +161,6 @@ class Batch:
             hint = f"; no segments were found in {', '.join(self.roots)}" if not self.there and not self.known else ""
             self.tell(f"nothing new{hint}")
             return
-        self.format.check(self.spark)
         self.summary.segments = sum(len(found) for found in fresh.values())
         units = self._dirty(fresh)
         span = str(units[0]) if len(units) == 1 else f"{units[0]} to {units[-1]}"
@@ -463,7 +461,8 @@ class Batch:
         taken = {one for known in self.known.values() for one in known.get("segments", ())}
         self.summary.segments = len({one for known in notes.values() for one in known["segments"]} - taken)
         self.summary.rows = {**self.store.staged_rows(), **rows}
-        self.format.publish(self.spark, self.store, notes, [*self.gone, *sums.gone(), *self._outdated()], more)
+        removes = [*self.gone, *sums.gone(), *self._outdated()]
+        self.store.commit(notes, removes, sums=more)
 
     def _outdated(self) -> list[str]:
         """Outdated states of runs."""

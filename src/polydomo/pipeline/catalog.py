@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from polydomo.errors import PolydomoError
-from polydomo.pipeline.commit import OWN, PARQUET, Store
+from polydomo.pipeline.commit import OWN, Store
 from polydomo.pipeline.tables import TABLES
 from polydomo.pipeline.tables.table import Column
 
@@ -15,7 +15,7 @@ DATABASE = "polydomo"
 LISTS_PARTITIONS = "spark.sql.hive.manageFilesourcePartitions"
 
 
-def register(spark: "SparkSession", tables: str, database: str = DATABASE, format: str = PARQUET) -> list[str]:
+def register(spark: "SparkSession", tables: str, database: str = DATABASE) -> list[str]:
     """Puts the tables of the directory ``tables`` into the catalog of the session and returns their names.
 
     ``SELECT count(*) FROM polydomo.requests`` reads them, and ``DESCRIBE polydomo.requests`` explains their columns. Call it again to see
@@ -31,7 +31,7 @@ def register(spark: "SparkSession", tables: str, database: str = DATABASE, forma
     try:
         for name in names:
             spark.sql(f"DROP TABLE IF EXISTS {database}.{name}")
-            spark.sql(_creation(f"{database}.{name}", name, store.path(name), format))
+            spark.sql(_creation(f"{database}.{name}", name, store.path(name)))
     finally:
         if before is None:
             spark.conf.unset(LISTS_PARTITIONS)
@@ -40,16 +40,16 @@ def register(spark: "SparkSession", tables: str, database: str = DATABASE, forma
     return names
 
 
-def views(spark: "SparkSession", tables: str, format: str = PARQUET) -> None:
+def views(spark: "SparkSession", tables: str) -> None:
     """Registers the tables, and creates a view of each under its plain name. A table without rows is an empty view."""
-    names = register(spark, tables, format=format)
+    names = register(spark, tables)
     for name in dict.fromkeys([*TABLES, *names]):
         frame = spark.table(f"{DATABASE}.{name}") if name in names else spark.createDataFrame([], TABLES[name].ddl)
         frame.createOrReplaceTempView(name)
 
 
-def _creation(full_name: str, name: str, path: str, format: str) -> str:
-    place = f"USING {format} LOCATION {_literal(path)}"
+def _creation(full_name: str, name: str, path: str) -> str:
+    place = f"USING parquet LOCATION {_literal(path)}"
     if name not in TABLES:
         return f"CREATE TABLE {full_name} {place}"  # its files say which columns it has
     table = TABLES[name]

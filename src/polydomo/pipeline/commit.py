@@ -20,16 +20,17 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from polydomo.errors import PolydomoError
+from polydomo.pipeline import delta
 from polydomo.pipeline.storage import LocalStorage, Storage, dump, has_scheme, load, storage_for
 from polydomo.pipeline.tables import TABLES
 from polydomo.pipeline.tables.table import Table
 
 OWN = "_polydomo"  # Spark ignores names that begin with an underscore
-PARQUET = "parquet"
 FILE = re.compile(r"/([^/]+)/date=([0-9-]{10})/hour=(\d\d)/([^/]+)\.parquet$")
 BY_RUN = ("audit", "audit_rules")  # tables whose files are named after a run
 FROM_SUMS = ("workers", "capacity")  # tables that are computed from saved sums
@@ -45,7 +46,8 @@ class TablesBusy(PolydomoError):
 class Store:
     """A directory of tables. ``step`` is called with the name of every step of a commit, so that tests can stop it there."""
 
-    def __init__(self, root: str, step: Callable[[str], None] = lambda name: None) -> None:
+    def __init__(self, root: str, step: Callable[[str], None] = lambda name: None, log: bool = False) -> None:
+        """``log``: the tables are Delta tables from now on. Tables that have a log keep it."""
         self.root = root.rstrip("/") if has_scheme(root) else str(Path(root.removeprefix("file://")).absolute())
         self.storage: Storage = storage_for(self.root)
         self.own = f"{self.root}/{OWN}"
@@ -53,6 +55,7 @@ class Store:
         self.recovered = ""
         self._step = step
         self._lock = -1
+        self._log = log
 
     def __enter__(self) -> "Store":
         if isinstance(self.storage, LocalStorage):
@@ -164,11 +167,16 @@ class Store:
         ``tables`` are those besides TABLES that must exist."""
         removes = {*removes}
         moves = [*moves, *self._empties([*TABLES.values(), *tables], {target for _, target in moves}, removes)]
+        if self.has_log:
+            moves, removes = delta.unique_names(
+                self.storage, moves, removes, self._is_table_file, self.staging.rsplit("/", 1)[-1]
+            )
         self.storage.sync([source for source, _ in moves])
         targets = {target for _, target in moves}
         intent = {
             "staging": self.staging, "moves": [list(pair) for pair in moves],
             "removes": sorted({path for path in removes if path not in targets}), "units": units or {}, "forget": sorted(forget),
+            "log": self.has_log,
         }  # fmt: skip
         self._step("before the intent")
         dump(self.storage, f"{self.own}/intent.json", intent)
@@ -223,6 +231,8 @@ class Store:
             if self.storage.exists(source):  # otherwise it was moved already
                 self.storage.move(source, target)
                 self._step(f"moved {target.removeprefix(self.root)}")
+        if intent.get("log"):
+            self._record([target for _, target in intent["moves"]], intent["removes"])
         for path in intent["removes"]:
             self.storage.remove(path)
             self.storage.remove_empty(path.rsplit("/", 1)[0])
@@ -237,6 +247,26 @@ class Store:
         self._step("forgot the intent")
         self.storage.remove(intent["staging"])
         self._step("done")
+
+    # --- tables with a log of their own (Delta) -----------------------------------------------------------------------------
+
+    @cached_property
+    def has_log(self) -> bool:
+        return self._log or any(self.storage.exists(f"{self.path(name)}/{delta.LOG}") for name in TABLES)
+
+    def _is_table_file(self, path: str) -> bool:
+        return not path.startswith(f"{self.own}/") and FILE.search(path) is not None
+
+    def _record(self, adds: Sequence[str], removes: Sequence[str]) -> None:
+        changes: dict[str, tuple[list[str], list[str]]] = {}
+        for place, paths in enumerate((adds, removes)):
+            for path in paths:
+                if self._is_table_file(path):
+                    table = path.removeprefix(f"{self.root}/").split("/")[0]
+                    changes.setdefault(table, ([], []))[place].append(path)
+        for table, (added, removed) in sorted(changes.items()):
+            delta.record(self.storage, self.path(table), added, removed)
+            self._step(f"recorded {table}")
 
     def _note(self, unit: str) -> str:
         return f"{self.own}/units/{unit.replace('/', '-')}.json"

@@ -38,11 +38,10 @@ def definition(table: Table) -> str:
     return inspect.getsource(module)
 
 
-def plan(spark: "SparkSession", table: Table, tables: "list[Table]", scratch: Path) -> str:
+def plan(sample: Computation, table: Table) -> str:
     """Spark's plan. Empty for the tables of the audit: how many queries they need depends on the journal."""
     if table.compute is None:
         return ""
-    sample = _sample(spark, tables, scratch)
     frame = _silver(sample) if table.name == "requests" else table(*(sample.read(name) for name in table.reads))
     shown = StringIO()
     with redirect_stdout(shown):
@@ -50,7 +49,8 @@ def plan(spark: "SparkSession", table: Table, tables: "list[Table]", scratch: Pa
     return shown.getvalue()
 
 
-def _sample(spark: "SparkSession", tables: "list[Table]", scratch: Path) -> Computation:
+def sample(spark: "SparkSession", tables: "list[Table]", scratch: Path) -> Computation:
+    """Empty files for everything that a table can read."""
     paths = {kind: [f"{scratch}/{kind}"] for kind in schema.KINDS}
     for kind in schema.KINDS:
         _write_empty(spark, schema.ddl(kind), f"{scratch}/{kind}")

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline.cells import plain
+from polydomo.pipeline.delta import LOG
 from polydomo.pipeline.tables import TABLES
 
 _TYPES = (("STRING", "VARCHAR"), ("BINARY", "BLOB"), ("TIMESTAMP", "TIMESTAMPTZ"))  # Spark's and DuckDB's
@@ -33,7 +34,10 @@ class LocalTables:
         for name in dict.fromkeys([*TABLES, *with_rows]):
             parts = [_empty(name)] if name in TABLES else []
             if name in with_rows:
-                files = str(self.root / name / "**" / "*.parquet").replace("'", "''")
+                folders = (
+                    "date=*/hour=*" if (self.root / name / LOG).is_dir() else "**"
+                )  # a log has Parquet files of its own
+                files = str(self.root / name / folders / "*.parquet").replace("'", "''")
                 parts.append(f"SELECT * FROM read_parquet('{files}', hive_partitioning = true, union_by_name = true)")
             self._connection.execute(f"CREATE VIEW {_quoted(name)} AS {' UNION ALL BY NAME '.join(parts)}")
 

@@ -130,6 +130,9 @@ class LocalStorage:
         for directory in {os.path.dirname(path) for path in paths}:
             parquet.sync(Path(directory))
 
+    def size(self, path: str) -> int:
+        return os.path.getsize(local_path(path))
+
     def footer(self, path: str) -> Any:
         return pq.read_metadata(local_path(path))
 
@@ -204,6 +207,9 @@ class ArrowStorage:
 
     def sync(self, paths: list[str]) -> None:
         """Nothing to do: a closed object is stored."""
+
+    def size(self, path: str) -> int:
+        return int(self.system.get_file_info(self.inner(path)).size)
 
     def footer(self, path: str) -> Any:
         return pq.read_metadata(self.inner(path), filesystem=self.system)

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import PolydomoError
-from polydomo.pipeline import batch, segments
+from polydomo.pipeline import batch, delta, segments
 from polydomo.pipeline.batch import Options, Summary, Tell
 from polydomo.pipeline.commit import OWN, Store
 from polydomo.pipeline.segments import DirectoryLister, FoundSegments, ProcessedRanges, begin_of, unit_of
@@ -123,7 +123,7 @@ class Streaming:
 
     def _batch(self, found: FoundSegments, session: Session) -> Summary:
         summary = Summary()
-        with Store(self.tables, self.step) as store:
+        with Store(self.tables, self.step, delta.check(self.options.format, self.tables)) as store:
             summary.problems += found.problems
             work = batch.Batch(store, found, self.options, session, lambda line: None, summary)
             self._drop_late(work, summary)
