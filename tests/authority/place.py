@@ -159,6 +159,11 @@ class Place:
         return round(sum(float(line.rpartition(" ")[2]) for line in lines))
 
 
+def denied_since(place: Place, before: int, count: int = 1) -> Callable[[], bool]:
+    """A condition: the broker has denied this many more."""
+    return lambda: place.denials() >= before + count
+
+
 def wait_for(condition: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.authority.place import TRIES, Place, Worker, emqp, schedule, wait_for
+from tests.authority.place import TRIES, Place, Worker, denied_since, emqp, schedule, wait_for
 
 ASYNC = {"prefer": "respond-async"}
 NO_JOB = "00000000000000000000000000"
@@ -40,8 +40,8 @@ def test_schedule_needs_the_right_to_call(place: Place) -> None:
         before = place.denials()
         with place.emqp("mallory") as mallory:
             schedule(mallory, b"secret", b"payload %d" % i)
-            # its first request is denied too
-            wait_for(lambda now=before: place.denials() >= now + 2 or bool(names_of_schedules(place)), "an answer")
+            denied = denied_since(place, before, 2)  # its first request is denied too
+            wait_for(lambda: denied() or bool(names_of_schedules(place)), "an answer")  # noqa: B023
     assert names_of_schedules(place) == []
 
 
@@ -114,7 +114,8 @@ def test_a_guaranteed_request_needs_the_right_to_its_own_queue(place: Place, wor
         before = place.denials()
         with place.socket("bob") as bob:
             emqp(bob, "REQUEST", b"topsecret", b"reply-requested,guarantee", b"attack %d" % i)
-            wait_for(lambda now=before: place.denials() > now or bool(open_jobs(place)), "an answer")
+            denied = denied_since(place, before)
+            wait_for(lambda: denied() or bool(open_jobs(place)), "an answer")  # noqa: B023
     assert open_jobs(place) == []
     workers["topsecret"] = Worker(place, "topsecret")
     wait_for(lambda: has_worker(place, "topsecret"), "the worker")

@@ -119,9 +119,9 @@ class Access:
         name = request.service.name
         body = request.body
         right = builtin_right(name, flat(body) if name in BY_BODY and len(body) <= MAX_CONTROL else b"")
-        if right == ITSELF:
-            return True
         session = request.session
+        if right == ITSELF:  # no other broker may use a built-in service, for whomever
+            return session.is_sibling or not session.is_bridge or self.may_request(request, ADMIN, name)
         if right == PROCESSES:
             if session.is_sibling or is_own(session.principal):
                 return True
@@ -158,8 +158,8 @@ class Access:
         """The same for the worker of a dispatched request."""
         if self.rules is None:
             return 0
-        if session.runs_shared:
-            return 1  # it takes requests and sends them on as runs, which are checked
+        if session.runs_shared or session.is_sibling:
+            return 1  # the broker itself: it sends the request on, and where a worker gets it, the worker's right is recorded
         return 1 if self.allows(acting(session, OFFER), OFFER, name.decode(errors="backslashreplace")) else 2
 
     def hears(self, session: Session, topic: bytes) -> bool:

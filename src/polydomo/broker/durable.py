@@ -231,7 +231,10 @@ class Durable:
         return request
 
     def accept_relayed(self, request: Request, order: DurableOrder) -> None:
-        """The same for a request of another process, which is parked here."""
+        """The same for a request of another process, which is parked here. The right is checked again where the job is stored."""
+        if not self.broker.access.may_request(request, CALL, order.service):
+            job_services.fail(self, request, DENIED, self.broker.refusal)
+            return
         error = self.jobs.refusal(len(order.body))
         if error is not None:
             job_services.refuse(self, request, error)

@@ -7,8 +7,12 @@ from typing import Any
 
 from polydomo.journal import rules, schema
 from polydomo.journal.ids import run_name
-from polydomo.journal.rules import COUNTERS, EACH, LAST, MAX, ONCE, RULES, RUNNING, SEQUENCE, TOTAL, Counter, Rule
+from polydomo.journal.rules import EACH, LAST, MAX, ONCE, RUNNING, SEQUENCE, TOTAL, Counter, Rule
 from polydomo.journal.schema import MESSAGES, REQUESTS
+
+RULES = rules.RULES + rules.AUTHORITY
+COUNTERS = rules.COUNTERS + rules.AUTHORITY_COUNTERS
+BY_ID = {rule.id: rule for rule in RULES}
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -30,7 +34,7 @@ class Breach:
     def __str__(self) -> str:
         about = " ".join(f"{name} {value}" for name, value in self.about.items() if name != "run")
         rows = ", ".join(str(seq) for _, seq in self.proof)
-        return f"{self.rule}: {rules.BY_ID[self.rule].says} Run {run_name(self.run)} {about} rows {rows}{self.detail}"
+        return f"{self.rule}: {BY_ID[self.rule].says} Run {run_name(self.run)} {about} rows {rows}{self.detail}"
 
 
 def kind_of(row: Row) -> str:
@@ -40,7 +44,7 @@ def kind_of(row: Row) -> str:
 
 def audit(rows: Iterable[Row], only: Iterable[str] | None = None) -> list[Breach]:
     """Every violation of the rules (only those in ``only``, if given) in the rows, which may be in any order."""
-    wanted = set(only) if only is not None else set(rules.BY_ID)
+    wanted = set(only) if only is not None else set(BY_ID)
     ordered = sorted(rows, key=lambda row: (row["run"], row["seq"]))
     auditor = _Auditor([rule for rule in RULES if rule.id in wanted])
     found = auditor.run(ordered)

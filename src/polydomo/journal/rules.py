@@ -18,6 +18,7 @@ test ``run_missing == 0``, and rules that need the beginning test for the row th
 
 from dataclasses import dataclass
 
+from polydomo.broker.authority import BUILTIN_RIGHTS
 from polydomo.journal import schema
 from polydomo.journal.schema import MESSAGES, REQUESTS
 
@@ -295,6 +296,82 @@ RULES = (
 )
 
 BY_ID = {rule.id: rule for rule in RULES}
+
+# --- authority --------------------------------------------------------------------------------------------------------
+# Rules about the principals that caused requests and jobs. `audit.py` checks them; the pipeline does not yet. They need the rows `access`,
+# which the broker writes on the first use of each right, so they hold only for a run whose first row is present.
+
+PRINCIPAL = ("run", "principal")
+RIGHT = ("run", "principal", "service")
+WHOLE = "run_checked > 0 and run_started > 0 and run_missing == 0"
+INTERNAL = (
+    "('job', 'keyed', 'memoised', 'memodb')"  # protocols under which the broker itself sends requests for clients
+)
+BUILTIN = ", ".join(repr(name.decode()) for name in sorted(BUILTIN_RIGHTS))
+
+AUTHORITY_COUNTERS = (
+    Counter("run_checked", RUN, MESSAGES, (schema.ACCESS,), how=MAX),
+    Counter("run_started", RUN, MESSAGES, (schema.STARTED,)),
+    Counter("may_call", RIGHT, MESSAGES, (schema.ACCESS,), where="outcome == 'call'", value="allowed", how=LAST),
+    Counter(
+        "may_bridge", PRINCIPAL, MESSAGES, (schema.ACCESS,), where="outcome == 'bridge'", value="allowed", how=LAST
+    ),
+    Counter(
+        "may_schedule",
+        PRINCIPAL,
+        MESSAGES,
+        (schema.ACCESS,),
+        where="outcome == 'offer' and service == 'emqp.scheduler'",
+        value="allowed",
+        how=LAST,
+    ),
+)
+
+AUTHORITY = (
+    Rule(
+        "origin-known",
+        "With access control, a request that the broker sends for a client names the client's principal.",
+        MESSAGES,
+        RUNNING,
+        RUN,
+        events=(schema.ACCEPTED,),
+        broken=f"principal == '' and run_checked > 0 and protocol in {INTERNAL}",
+    ),
+    Rule(
+        "forwarded-with-the-right",
+        "A request is forwarded only to a service that the principal that caused it has the right to call.",
+        MESSAGES,
+        EACH,
+        events=(schema.FORWARDED,),
+        broken="allowed == 2",
+    ),
+    Rule(
+        "job-with-the-right",
+        "With access control, a durable job is stored only for a principal that has the right to call its service.",
+        REQUESTS,
+        RUNNING,
+        RIGHT,
+        events=(schema.JOB,),
+        broken=f"outcome in ('accepted', 'fired') and {WHOLE} and may_call != 1",
+    ),
+    Rule(
+        "registered-with-the-right",
+        "A bridge needs the right to bridge, and a scheduler the right to offer `emqp.scheduler`.",
+        REQUESTS,
+        RUNNING,
+        PRINCIPAL,
+        events=(schema.REGISTERED,),
+        broken=f"principal != '' and service == '' and {WHOLE} and may_bridge != 1 and may_schedule != 1",
+    ),
+    Rule(
+        "no-call-of-built-in",
+        "The right to call a service does not cover the broker's built-in services.",
+        REQUESTS,
+        EACH,
+        events=(schema.ACCESS,),
+        broken=f"outcome == 'call' and allowed == 1 and service in ({BUILTIN})",
+    ),
+)
 
 
 def checkable(level: str) -> list[Rule]:

@@ -185,13 +185,18 @@ _MESSAGES = (
     Column("covers_run", LONG, 1, "`started`, `missing`: the run whose missing rows this row states"),
     Column("covers_first", LONG, 1, "sequence number of the first missing row"),
     Column("covers_last", LONG, 1, "... and of the last; below `covers_first` if none is missing"),
-    Column("principal", TEXT, 2, "who `connection` is, by the access file; of `access`, whose right it is"),
+    Column(
+        "principal",
+        TEXT,
+        2,
+        "who `connection` is, by the access file; of `accepted`, who caused the request; of `access`, whose right it is",
+    ),
     Column(
         "allowed",
         SHORT,
         2,
-        "1 if the access file gives the right, 2 if not: of `access`, the right `outcome`; of `accepted`, the client's to call; "
-        "of `dispatched`, the worker's to offer",
+        "1 if the access file gives the right, 2 if not: of `access`, the right `outcome`; of `accepted` and `forwarded`, that of the "
+        "request's principal to call; of `dispatched`, the worker's to offer",
     ),
     Column("job", TEXT, 3, "`job`: id of the durable job"),
     Column("key", TEXT, 3, "`job`: idempotency key of the job; `keyed`: of the request"),
@@ -242,7 +247,7 @@ _REQUESTS = (
     Column("reason", TEXT, 1, "reason of a failure, as text"),
     Column("trace", TEXT, 1, "W3C trace context of the request: version-traceid-parentid-flags"),
     Column("parent", TEXT, 1, "id of the request on the broker that sent it over a bridge"),
-    Column("principal", TEXT, 2, "the client's principal, by the access file"),
+    Column("principal", TEXT, 2, "the principal that caused the request, by the access file"),
     Column("worker_principal", TEXT, 2, "that worker's principal"),
     Column(
         "job",
