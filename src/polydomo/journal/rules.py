@@ -321,7 +321,7 @@ AUTHORITY_COUNTERS = (
         PRINCIPAL,
         MESSAGES,
         (schema.ACCESS,),
-        where="outcome == 'offer' and service == 'emqp.scheduler'",
+        where="outcome == 'offer' and service == 'emqp-scheduler'",
         value="allowed",
         how=LAST,
     ),
@@ -356,7 +356,7 @@ AUTHORITY = (
     ),
     Rule(
         "registered-with-the-right",
-        "A bridge needs the right to bridge, and a scheduler the right to offer `emqp.scheduler`.",
+        "A bridge needs the right to bridge, and a scheduler the right to offer `emqp-scheduler`.",
         REQUESTS,
         RUNNING,
         PRINCIPAL,

@@ -22,7 +22,7 @@ DOCUMENT = "document"
 WORKER = b"worker"  # the types of an INFORM
 SCHEDULER = b"scheduler"
 SCHEDULER_RIGHT = (
-    "emqp.scheduler"  # the name for which a scheduler needs the right to offer: it gets the schedules of all clients
+    "emqp-scheduler"  # the name for which a scheduler needs the right to offer: it gets the schedules of all clients
 )
 
 REQUEST_SIZE = len(REQUEST)
