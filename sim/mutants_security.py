@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from polydomo.broker.access import CALL, OFFER, Access
+from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
 from polydomo.server.access_file import Credentials
 from polydomo.wire.curve import CurveServer
@@ -57,7 +58,7 @@ def permission_cached(stack: ExitStack) -> None:
 
 @mutant("the right to call is not checked", *INTRUDED, "rights=1")
 def call_unchecked(stack: ExitStack) -> None:
-    swap(stack, Access, "may", _lenient(CALL))
+    swap(stack, Access, "may_request", _lenient(CALL))
 
 
 @mutant("the right to offer is not checked", *INTRUDED)
@@ -68,22 +69,22 @@ def offer_unchecked(stack: ExitStack) -> None:
 @mutant("a peer that has the right is sometimes refused", *SECURED)
 def turned_away(stack: ExitStack) -> None:
     def make(may: Any) -> Any:
-        def mutated(self: Access, session: Session, right: str, name: "bytes | str") -> bool:
-            if right == CALL and session.principal and self._broker.newest_request % 7 == 3:
+        def mutated(self: Access, request: Request, right: str, name: "bytes | str") -> bool:
+            if right == CALL and request.origin and self._broker.newest_request % 7 == 3:
                 self._broker.refusal = "no"
                 return False
-            return bool(may(self, session, right, name))
+            return bool(may(self, request, right, name))
 
         return mutated
 
-    swap(stack, Access, "may", make)
+    swap(stack, Access, "may_request", make)
     swap(stack, Access, "calls_freely", lambda freely: lambda self, session, service: False)
 
 
 def _lenient(which: str) -> Any:
     def make(may: Any) -> Any:
-        def mutated(self: Access, session: Session, right: str, name: "bytes | str") -> bool:
-            return right == which or bool(may(self, session, right, name))
+        def mutated(self: Access, who: "Session | Request", right: str, name: "bytes | str") -> bool:
+            return right == which or bool(may(self, who, right, name))
 
         return mutated
 
