@@ -97,10 +97,10 @@ def test_an_invalid_query_gets_one_line(command: CliRunner, tables: Path, sql: s
     assert done.output.startswith("polydomo: ") and done.output.count("\n") == 1
 
 
-def test_the_pipeline_without_duckdb_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "duckdb", None)  # as if it were not installed
+def test_the_pipeline_without_pyspark_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)  # as if it were not installed
     result = CliRunner().invoke(app, ["pipeline", "run", "-j", str(tmp_path), "-t", str(tmp_path / "tables")])
-    assert result.exit_code == 1 and "duckdb: pip install 'polydomo[spark]'" in result.output
+    assert result.exit_code == 1 and "pyspark: pip install 'polydomo[spark]'" in result.output
 
 
 def test_tables_that_cannot_be_written_are_an_error_of_one_line(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -186,6 +187,8 @@ def engine(
         from polydomo.pipeline import session
     except ImportError as error:
         raise PolydomoError(f"the pipeline needs {error.name}: pip install 'polydomo[spark]'") from None
+    if find_spec("pyspark") is None:  # it is imported when there is something to compute
+        raise PolydomoError("the pipeline needs pyspark: pip install 'polydomo[spark]'")
 
     def start(rows: int) -> Any:
         began = time.monotonic()

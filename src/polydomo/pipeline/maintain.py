@@ -85,8 +85,9 @@ def _remove(store: Store, first: str, dry_run: bool, tell: Callable[[str], None]
     dump(
         store.storage, f"{store.own}/{FLOOR}", {"first": first}
     )  # written first: if the process is killed now, only files to remove are left
-    for kind in ("spill", "once"):
-        removes += [f"{store.own}/{kind}/{unit.replace('/', '-')}.parquet" for unit in old]
+    for unit in old:
+        name = unit.replace("/", "-")
+        removes += [f"{store.own}/once/{name}.parquet", *store.storage.under(f"{store.own}/sums/{name}")]
     kept = {segments.parse_id(one).run for unit, note in noted.items() if unit >= first for one in note["segments"]}
     ended = {segments.parse_id(one).run for unit in old for one in noted.get(unit, {}).get("segments", ())} - kept
     removes += [path for run in ended for path in store.storage.under(f"{store.own}/runs/{run_name(run)}")]
