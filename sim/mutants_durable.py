@@ -127,7 +127,7 @@ def results_dropped(stack: ExitStack) -> None:
 def keys_forgotten(stack: ExitStack) -> None:
     def make(insert: Any) -> Any:
         def mutated(self: MemoryBackend, job: Job) -> Job | None:
-            self.tables.keys.pop(job.key, None)
+            self.tables.keys.pop(job.scoped_key(), None)
             return insert(self, job)  # type: ignore[no-any-return]
 
         return mutated
@@ -135,7 +135,7 @@ def keys_forgotten(stack: ExitStack) -> None:
     def forget(adopt: Any) -> Any:
         def mutated(self: Jobs, job: Job, now: float) -> None:
             adopt(self, job, now)
-            self.keys.pop(job.key, None)
+            self.keys.pop(job.scoped_key(), None)
 
         return mutated
 
