@@ -16,7 +16,7 @@ import time
 
 from polydomo import Client, NotConnected, Worker
 from polydomo.pipeline import session
-from polydomo.pipeline.query import views
+from polydomo.pipeline.catalog import views
 
 PRICES = [("resize", 0.25), ("upper", 0.01)]
 

@@ -13,7 +13,7 @@ from polydomo.errors import SettingError
 from polydomo.journal import schema
 from polydomo.pipeline import bronze, sums, turns
 from polydomo.pipeline.audit import auditor
-from polydomo.pipeline.audit.facts import PRESENT, STAYS
+from polydomo.pipeline.audit.facts import PRESENT
 from polydomo.pipeline.compute import PARTS, SUMS, Computation, Inputs
 from polydomo.pipeline.sql import sql
 from polydomo.pipeline.tables import TABLES, requests
@@ -21,6 +21,8 @@ from polydomo.pipeline.tables.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+BROKERS = 2  # that a request passes in the plan; a run has as many as its journal
 
 
 def find(name: str, tables: "list[Table]") -> Table:
@@ -56,10 +58,9 @@ def sample(spark: "SparkSession", tables: "list[Table]", scratch: Path) -> Compu
         _write_empty(spark, schema.ddl(kind), f"{scratch}/{kind}")
     _write_empty(spark, f"{TABLES['requests'].ddl}, part STRING", f"{scratch}/{PARTS}")
     _write_empty(spark, sums.DDL, f"{scratch}/{SUMS}")
-    made = Computation(spark, str(scratch), Inputs(paths, paths), [0], {}, tables=tables)
+    made = Computation(spark, str(scratch), Inputs(paths, paths), [0], {}, BROKERS, tables=tables)
     made.ready["sums"] = spark.read.schema(sums.DDL).parquet(f"{scratch}/{SUMS}")
-    stays = bronze.empty(spark, STAYS).selectExpr("*", "0 AS first_hour", "0 AS last_hour")
-    made.ready["present"] = sql(PRESENT, stays=stays)
+    made.ready["present"] = bronze.empty(spark, PRESENT)
     for table in [*TABLES.values(), *tables]:
         if table.compute is not None and table.columns and table.name not in ("requests", "sums"):
             _write_empty(spark, table.ddl, f"{scratch}/{table.name}")
@@ -75,7 +76,7 @@ def _silver(sample: Computation) -> "DataFrame":
         sample.records,
         sql(requests.REPEATED, records=sample.records),
         several,
-        turns.bridged(several),
+        turns.bridged(several, BROKERS),
         sql(requests.SHARED, messages=sample.messages),
         False,
     )
