@@ -32,6 +32,8 @@ GROUP BY run, number
 _INSIDE = (
     f"{hour_of('x.time')} BETWEEN {hour_of('accepted')} AND {hour_of('time')}"  # events of other hours are of no matter
 )
+# the first dispatch of the request: a durable job counts its attempts over several requests
+_FIRST = "(x.hop = 0 AND x.attempt = 1 OR i = 0 AND client_protocol = 'job')"
 _HERE = "s.hop = x.hop AND s.attempt = x.attempt"
 TURNS = f"""
 WITH joined AS (
@@ -60,7 +62,7 @@ ended AS (
 timed AS (
     SELECT * EXCEPT (t), array_sort(transform(t, (x, i) -> struct(
         coalesce(CASE WHEN x.ending IN ('final', 'failed') THEN dispatched
-            ELSE coalesce(try_element_at(filter(starts, s -> {_HERE}), 1).time, IF(x.hop = 0 AND x.attempt = 1, first_dispatched, NULL),
+            ELSE coalesce(try_element_at(filter(starts, s -> {_HERE}), 1).time, IF({_FIRST}, first_dispatched, NULL),
                 IF(i = size(t) - 1, dispatched, NULL)) END, x.ended) AS at,
         run, x.hop AS hop, x.attempt AS attempt, x.seq AS seq, broker, number,
         coalesce(nullif(x.service, ''), nullif(try_element_at(filter(starts, s -> {_HERE}), 1).service, ''),
@@ -69,7 +71,7 @@ timed AS (
         x.worker AS worker, x.peer AS worker_peer, x.protocol AS worker_protocol, principal, x.principal AS worker_principal,
         IF((x.hop = 0 AND x.attempt = 1) OR i = 0, accepted, t[i - 1].ended) AS arrived,
         CASE WHEN x.ending IN ('final', 'failed') THEN dispatched
-            ELSE coalesce(try_element_at(filter(starts, s -> {_HERE}), 1).time, IF(x.hop = 0 AND x.attempt = 1, first_dispatched, NULL),
+            ELSE coalesce(try_element_at(filter(starts, s -> {_HERE}), 1).time, IF({_FIRST}, first_dispatched, NULL),
                 IF(i = size(t) - 1, dispatched, NULL)) END AS began,
         x.ended AS ended, x.ending AS ending))) AS turns
     FROM ended
