@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polydomo.broker import merging
+from polydomo.broker import merging, service_table
 from polydomo.broker.keyed_requests import name_of
-from polydomo.broker.reserved_names import JOIN
+from polydomo.broker.reserved_names import ACCEPT, JOIN
 from polydomo.limits import PROCESS_NUMBERS, SIBLING_ANSWER, SPILL_DELAY
 from polydomo.protocols.bridge import BridgeSession
 from polydomo.protocols.request import DONE
@@ -442,3 +442,14 @@ def test_a_client_cannot_use_the_service_of_processes(net: Net) -> None:
         node.broker.request(client, JOIN, join([name, b"s", b"hello"]), 7)
         net.settle()
         assert [answer[2] for answer in client.answers] == [b"501"] and len(worker.jobs) == 1
+
+
+def test_a_full_table_makes_room_for_a_worker_by_removing_names_that_count(net: Net) -> None:
+    """What process 0 offers to the others needs no room, so removing it makes none."""
+    _, b = net.processes("a", "b")
+    b.broker.policy.max_services = 1
+    b.peer().ask(b"nobody", 1)
+    service_table.find_or_add(b.broker, ACCEPT)
+    assert service_table.count(b.broker) == 1
+    assert service_table.make_room(b.broker, [b"offered"])
+    assert ACCEPT in b.broker.services and service_table.count(b.broker) == 0

@@ -42,11 +42,14 @@ def forget_unused(broker: "Broker", service: Service) -> None:
         broker.monitor.service_forgotten(service)
 
 
+def uncounted(broker: "Broker") -> "frozenset[bytes]":
+    """Names that need no room in the table: what process 0 of the broker offers to its siblings."""
+    return ONLY_FIRST if broker.siblings.count != 1 else frozenset()
+
+
 def count(broker: "Broker") -> int:
-    """Services of peers: those that process 0 of the broker offers to its siblings do not count."""
-    if broker.siblings.count == 1:
-        return len(broker.services)
-    return len(broker.services) - sum(name in broker.services for name in ONLY_FIRST)
+    """Services of peers."""
+    return len(broker.services) - sum(name in broker.services for name in uncounted(broker))
 
 
 def shortage(broker: "Broker", wanted: int) -> int:
@@ -67,10 +70,11 @@ def make_room(broker: "Broker", names: "list[bytes]", session: "Session | None" 
         return True
     if session is not None:
         session.link.charge(len(broker.services) >> 3)  # charged to the connection that caused the search
+    kept = offered | uncounted(broker)
     removable = [
         service
         for name, service in broker.services.items()
-        if not service.workers and not service.remote and name not in offered
+        if not service.workers and not service.remote and name not in kept
     ]
     if len(removable) < missing:
         return False
