@@ -448,8 +448,8 @@ def test_a_full_table_makes_room_for_a_worker_by_removing_names_that_count(net: 
     """What process 0 offers to the others needs no room, so removing it makes none."""
     _, b = net.processes("a", "b")
     b.broker.policy.max_services = 1
-    b.peer().ask(b"nobody", 1)
     service_table.find_or_add(b.broker, ACCEPT)
+    b.peer().ask(b"nobody", 1)
     assert service_table.count(b.broker) == 1
     assert service_table.make_room(b.broker, [b"offered"])
     assert ACCEPT in b.broker.services and service_table.count(b.broker) == 0
