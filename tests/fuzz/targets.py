@@ -103,7 +103,7 @@ class Room:
         self.turn()
 
     def close(self) -> None:
-        """All peers disconnect: nothing may be left."""
+        """All peers disconnect: nothing may be left but requests without a client, and those expire."""
         self.turn()
         self.broker.check_invariants()
         for link in self.links:
@@ -111,6 +111,13 @@ class Room:
         for _ in range(4):
             self.wait(30.0)
         self.broker.check_invariants()
+        for session in self.broker.sessions:
+            owns = session.requests and all(request in self.broker.unattended.requests for request in session.requests)
+            assert session.runs_shared or owns, "a closed session stays without a request of its own"
+        for _ in range(2):
+            self.wait(self.broker.policy.unattended_expiry)
+        self.broker.check_invariants()
+        assert not self.broker.unattended.requests
         assert not [session for session in self.broker.sessions if not session.runs_shared]
         assert not [worker for worker in self.broker.workers if not worker.session.runs_shared or worker.held]
         assert not self.broker.open_requests
