@@ -120,7 +120,7 @@ class Access:
         body = request.body
         right = builtin_right(name, flat(body) if name in BY_BODY and len(body) <= MAX_CONTROL else b"")
         session = request.session
-        if right == ITSELF:  # no other broker may use a built-in service, for whomever
+        if right == ITSELF:  # a bridge may not use built-in services on behalf of any principal
             return session.is_sibling or not session.is_bridge or self.may_request(request, ADMIN, name)
         if right == PROCESSES:
             if session.is_sibling or is_own(session.principal):

@@ -26,7 +26,7 @@ class Unattended:
         self._bytes = 0
 
     def client_closed(self, session: Session) -> None:
-        """Cancels the requests of a closed session for whose replies its client waited, and keeps the others."""
+        """Cancels the requests of a closed session that need a reply, and keeps the others."""
         for request in list(session.requests):
             # A request that is parked for the job store is a job there, which continues without its client.
             stored = request.state == PARKED and not self._broker.control.holds(request)

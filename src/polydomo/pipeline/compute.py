@@ -62,7 +62,7 @@ class Computation:
     inputs: Inputs
     hours: list[int]  # to recompute, counted from 1970
     counts: dict[str, int]  # of ``bronze.probe``, over these hours
-    brokers: int  # at most so many brokers have parts of a request
+    brokers: int  # maximum number of brokers that have parts of one request
     objectives: dict[str, Objective] = field(default_factory=dict)
     tables: Sequence[Table] = ()  # of the user
     step: Callable[[str], None] = lambda name: None

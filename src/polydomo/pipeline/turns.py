@@ -104,7 +104,7 @@ FROM {several} p JOIN {several} r ON r.request = p.parent AND p.parent != '' WHE
 
 
 def _links(bridges: int) -> str:
-    """SQL for the client's request of each part, over at most so many bridges."""
+    """SQL for the client's request of each part, over at most ``bridges`` bridges."""
     steps = range(1, bridges + 1)
     chain = " ".join(
         f"LEFT JOIN {{crossing}} c{n} ON c{n}.part = c{n - 1}.parent AND abs(c{n}.parent_h - c1.h) <= 1"

@@ -41,7 +41,7 @@ class Session(Handler):
 
     # The peer's principal (``principals``): empty without access control; with it, an empty one may do nothing.
     principal = ""
-    origin_is_principal = True  # its requests are the peer's own; otherwise ``origin_of`` tells for whom each was sent
+    origin_is_principal = True  # its requests are the peer's own; otherwise ``origin_of`` gives the origin of each
     charges_origin = False  # ... and each is charged to the quota of its origin
 
     def __init__(self, broker: BrokerApi, link: Link) -> None:

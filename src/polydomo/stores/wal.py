@@ -100,8 +100,8 @@ def undamaged(log: bytes) -> list[int]:
 
 
 def _whole_end(log: bytes, frames: list[int]) -> list[int]:
-    """Leaves out the last transaction if it is not whole: it may not have been on disk when the power failed, and then nobody was told
-    that it was."""
+    """Leaves out the last transaction if it is incomplete. It may not have been on disk when the power failed; if so, it was never
+    acknowledged."""
     ends = [0, *commits(log)]
     if len(ends) == 1:
         return []
