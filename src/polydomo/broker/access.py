@@ -24,6 +24,8 @@ from polydomo.broker.authority import BY_BODY, CARRIED, ITSELF, PROCESSES, built
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.broker.topics import MONITOR
 from polydomo.limits import ACCESS_ANSWERS, MAX_CONTROL, RESUME_FRACTION
+from polydomo.protocols.emqp_commands import SCHEDULER_RIGHT
+from polydomo.protocols.model import Worker
 from polydomo.protocols.principals import NAMED, accountable, is_own, named_by
 from polydomo.protocols.request import Request
 from polydomo.protocols.session import Session
@@ -143,7 +145,12 @@ class Access:
     def calls_freely(self, session: Session, service: bytes) -> bool:
         """The fast path: true if the current rules are known to allow the call and no quota applies."""
         services = self._free.get(session.principal)
-        return services is not None and service in services and session.role.allows_requests
+        return (
+            services is not None
+            and service in services
+            and session.origin_is_principal
+            and session.role.allows_requests
+        )
 
     def recorded_call(self, request: Request, name: bytes) -> int:
         """The access column of the journal for an accepted or forwarded request: 1 if the current rules allow it, 2 if not. It is
@@ -169,6 +176,12 @@ class Access:
     def allows_topic(self, principal: str, topic: bytes) -> bool:
         return self.allows(principal, right_to_hear(topic), topic.decode(errors="backslashreplace"))
 
+    def may_know(self, session: Session, service: bytes) -> bool:
+        """Whether another broker is told that this one offers a service: if it may call it. Not recorded."""
+        if self.rules is None or session.is_sibling:
+            return True
+        return self.allows(acting(session, CALL), CALL, service.decode(errors="backslashreplace"))
+
     def may_subscribe(self, session: Session, prefix: bytes) -> bool:
         """A prefix is allowed if a rule names it or something below it. Messages that the rules do not cover are not delivered."""
         rules = self.rules
@@ -190,14 +203,15 @@ class Access:
     def lost_right(self, session: Session) -> str:
         """An operation of the session that is no longer allowed; empty if there is none."""
         broker = self._broker
-        if self.rules is None:
+        if self.rules is None or session.is_sibling:
             return ""
-        if session.is_bridge:
-            return "" if self.may(session, BRIDGE, "") else broker.refusal
+        if session.is_bridge and not self.may(session, BRIDGE, ""):
+            return broker.refusal
+        if session in broker.schedulers and not self.may(session, OFFER, SCHEDULER_RIGHT):
+            return broker.refusal
         for worker in broker.session_workers.get(session, ()):
-            for service in worker.services:
-                if not self.may(session, OFFER, service.name):
-                    return broker.refusal
+            if not self.still_offers(worker):
+                return broker.refusal
         for request in session.requests:
             if not self.still_allowed(request):
                 return broker.refusal
@@ -208,6 +222,12 @@ class Access:
             if not self.may(session, REGISTER, entry):
                 return broker.refusal
         return ""
+
+    def still_offers(self, worker: Worker) -> bool:
+        """Whether a worker may still offer its services, and a bridge those of the other broker."""
+        names = [service.name for service in worker.services]
+        names += self._broker.bridging.learned.get(worker, ())
+        return all(self.may(worker.session, OFFER, name) for name in names)
 
     def still_allowed(self, request: Request) -> bool:
         """Whether the origin of an open request still has the right to it."""

@@ -144,8 +144,8 @@ class Bridging:
         for worker in self.offered:
             self._update_offer(worker, service)
 
-    def withdraw_all(self) -> None:
-        """At shutdown: withdraws all offers, so that other brokers send no more requests."""
+    def offers_changed(self) -> None:
+        """Called at shutdown, when all offers are withdrawn so that other brokers send no more requests, and when rights have changed."""
         if self.offered:
             for service in list(self._broker.services.values()):
                 self.offer_changed(service)
@@ -153,7 +153,9 @@ class Bridging:
     def _update_offer(self, worker: Worker, service: Service) -> None:
         """Offers the other broker the shortest route to the service that does not pass through that broker, if the route changed."""
         session = worker.session
-        path = self._shortest_path(service, worker, session.peer_identity)
+        path: Path = ()
+        if self._broker.access.may_know(session, service.name):
+            path = self._shortest_path(service, worker, session.peer_identity)
         offered = self.offered[worker]
         if path == offered.get(service.name, ()):
             return

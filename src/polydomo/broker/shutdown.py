@@ -22,7 +22,7 @@ def drain(broker: "Broker") -> None:
 
 def _stop_accepting(broker: "Broker") -> None:
     broker.draining = True
-    broker.bridging.withdraw_all()
+    broker.bridging.offers_changed()
     for session in broker.sessions:
         session.may_request = False
 

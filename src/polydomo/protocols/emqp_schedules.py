@@ -44,11 +44,14 @@ def allowed(broker: BrokerApi, session: Session, principal: str, message: "list[
 def apply(broker: BrokerApi, session: Session, principal: str, message: "list[bytes]", raw: bytes) -> bool:
     """Forwards an allowed message to a connected scheduler unchanged, or applies it to the job store; False if there is neither."""
     add = message[2] == b"SCHEDULE"
-    for scheduler in list(broker.schedulers):
+    schedulers = [
+        scheduler for scheduler in broker.schedulers if not scheduler.link.state
+    ]  # a closing link sends nothing
+    for scheduler in schedulers:
         scheduler.link.send(raw)
         if add:
             break  # always the same scheduler, so that a repeated schedule replaces the first; UNSCHEDULE goes to all
-    if broker.schedulers:
+    if schedulers:
         return True
     when = message[8].decode() if message[8] else f"every {int(message[6])}s"
     headers = emqp_headers.read(message[5]).text

@@ -440,6 +440,7 @@ class MemoWorker(Session):
         self._end_poll()
 
     def on_worker_gone(self, worker: Worker) -> None:
+        self._end_poll()
         if self.key is not None:
             held = self.all.holding.get(self.key, [])
             if self in held:

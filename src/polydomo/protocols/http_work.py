@@ -100,8 +100,6 @@ class HttpWorker(Session):
 
     def work(self, session: HttpSession, service: bytes, media: str, wait: float) -> None:
         """A poll: waits for a request. Raises HttpError."""
-        if session.principal != self.principal:
-            raise HttpError(403, "the worker belongs to another principal", close=False)
         if not self.broker.may(self, "offer", service.decode("utf-8", "backslashreplace")):
             if self.worker is None:
                 self.forget()
@@ -260,6 +258,8 @@ class WorkEndpoint(Endpoint):
 
 
 def start_poll(session: HttpSession, head: RequestHead, worker: HttpWorker, service: bytes) -> None:
+    if session.principal != worker.principal:
+        raise HttpError(403, "the worker belongs to another principal", close=False)
     parameters = head.parameters()
     if "bound" in parameters:
         worker.bind(session)

@@ -22,7 +22,7 @@ from polydomo.protocols.broker_api import BrokerApi
 from polydomo.protocols.model import Service, Worker
 from polydomo.protocols.request import DONE, Request
 from polydomo.protocols.session import Session
-from polydomo.wire.close_reason import CloseReason
+from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body
 from polydomo.wire.sp import ID_BIT, WORD, SpLink, body_at
 
@@ -115,7 +115,8 @@ class MemoSession(Session):
         self.older = {}
         for worker in list(self.mine.values()):
             _close_poll(worker)
-            self.broker.orphan_worker(worker, self.broker.tuning.memo_reconnect)
+            if reason.cause is not CloseCause.DENIED:  # a worker that has lost its right does not come back
+                self.broker.orphan_worker(worker, self.broker.tuning.memo_reconnect)
         self.broker.session_closed(self, reason)
 
     # --- a client's -----------------------------------------------------------------------------------------------------

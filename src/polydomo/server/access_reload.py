@@ -9,6 +9,7 @@ from polydomo.protocols.session import Session
 from polydomo.server import logs
 from polydomo.server.logs import say
 from polydomo.wire.close_reason import CloseCause
+from polydomo.wire.link import Link
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -35,8 +36,7 @@ def reload(server: "BrokerServer") -> None:
     for principal in before.rules.principals:
         if access.file.credentials.of(principal) != before.credentials.of(principal):
             broker.logins.forget(principal)
-    revocation.end_revoked(broker)
-    cut = 0
+    denied: list[tuple[Link, str]] = []
     for connection in list(server.connections):
         identity, link = connection.identity, connection.link
         if identity is None or link is None or not link.open:
@@ -48,6 +48,8 @@ def reload(server: "BrokerServer") -> None:
         elif isinstance(link.handler, Session):
             why = broker.access.lost_right(link.handler)
         if why:
-            link.close(CloseCause.DENIED, why)
-            cut += 1
-    say(LOG, logging.INFO, "access file reloaded", file=access.path, disconnected=cut)
+            denied.append((link, why))
+    revocation.end_revoked(broker)
+    for link, why in denied:
+        link.close(CloseCause.DENIED, why)
+    say(LOG, logging.INFO, "access file reloaded", file=access.path, disconnected=len(denied))
