@@ -148,8 +148,10 @@ RECENT: deque[Running] = deque(maxlen=8)  # the newest processes: a failed test 
 class Broker(Running):
     """``polydomo up``, ready. It keeps a journal only where a flag says so: loading its library takes as long as the rest of the start."""
 
-    def __init__(self, data: Path, *words: str, listen: str = "tcp://127.0.0.1:0") -> None:
-        if not any(word.startswith("--journal") for word in words):
+    def __init__(
+        self, data: Path, *words: str, listen: str = "tcp://127.0.0.1:0", default_journal: bool = False
+    ) -> None:
+        if not default_journal and not any(word.startswith("--journal") for word in words):
             words = ("--journal=off", *words)
         super().__init__("up", "--listen", listen, "--data", str(data), "--log-json", *words)
         try:

@@ -199,9 +199,9 @@ def test_without_pyarrow_a_command_that_reads_a_journal_reports_it(tmp_path: Pat
 
 
 def test_a_second_broker_in_the_same_directory_runs_without_a_journal_unless_one_was_asked_for(tmp_path: Path) -> None:
-    with Broker(tmp_path, "--journal=requests") as first:
+    with Broker(tmp_path, default_journal=True) as first:
         assert first.url
-        with Broker(tmp_path, "--journal=requests") as second:
+        with Broker(tmp_path, default_journal=True) as second:
             assert "another broker writes the journal" in second.logged("no journal is kept")["why"]
         result = run(
             "up", "--data", str(tmp_path), "--listen", first.url

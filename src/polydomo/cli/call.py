@@ -49,7 +49,7 @@ def call(
         bool,
         typer.Option(
             "--ask/--no-ask",
-            help="Ask the broker whether a worker offers the service. Some brokers do not support this.",
+            help="Ask the broker whether a worker offers the service and whether it is paused. Some brokers do not support this.",
         ),
     ] = True,
     type_size: TypeSize = None,
@@ -114,7 +114,7 @@ def call(
                 ):
                     write(part)
             except CallTimeout as error:
-                if not await is_paused(client, service):
+                if not ask or not await is_paused(client, service):
                     raise
                 raise CallTimeout(f"{error}: the service is paused; `polydomo resume {service}` resumes it") from None
             except CallFailed as error:
