@@ -26,6 +26,7 @@ from polydomo.broker.jobs.ops import (
     Select,
     StoreError,
 )
+from polydomo.stores.groups import MOST_BYTES
 from polydomo.stores.sqlite import SqliteBackend
 from tests.jobs.cases import Case, ended, new, tried
 
@@ -370,3 +371,22 @@ def test_an_incomplete_last_transaction_is_not_applied(tmp_path: Path, caplog: p
     assert len(store.load(0.0).jobs) == 39
     assert caplog.text == ""
     store.close()
+
+
+def test_large_bodies_and_results_are_written_one_per_statement(tmp_path: Path) -> None:
+    """The values of a statement are copied while Python's lock is held: the event loop must not wait for many of them at once."""
+    case = Case("sqlite", tmp_path, None)
+    jobs = [new(name) for name in "ABC"]
+    for job in jobs:
+        job.body = bytes(MOST_BYTES)
+    statements: list[str] = []
+    connection = case.backend._here()  # type: ignore[attr-defined]
+    connection.set_trace_callback(statements.append)
+    case.apply(*map(Insert, jobs))
+    for job in jobs:
+        ended(job).result = bytes(MOST_BYTES)
+    case.apply(*map(Finish, jobs))
+    connection.set_trace_callback(None)
+    assert [text[:6] for text in statements if text.startswith(("INSERT", "UPDATE"))] == ["INSERT"] * 3 + ["UPDATE"] * 3
+    assert {case.get(name).result for name in "ABC"} == {bytes(MOST_BYTES)}
+    case.backend.close()

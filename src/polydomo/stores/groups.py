@@ -3,8 +3,18 @@
 Few statements matter, because every statement releases Python's GIL, and getting it back from a busy event loop can take milliseconds.
 """
 
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
 from polydomo.broker.jobs.ops import Collected, Finish, Insert, Op, Progress
+from polydomo.limits import KIB
 from polydomo.stores.checks import progress_checks
+
+T = TypeVar("T")
+
+MOST_BYTES = (
+    256 * KIB
+)  # of bodies or results in a statement: its values are copied while the GIL is held, and the event loop waits
 
 
 class Group:
@@ -33,3 +43,27 @@ class Group:
 
 def progress_values(op: Progress) -> tuple[object, ...]:
     return op.id, op.attempts, op.due, op.story, progress_checks(op)
+
+
+def pieces(rows: list[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Cuts rows into statements of at most MOST_BYTES, or of one row.
+
+    >>> list(pieces([1, 2, MOST_BYTES, 3], int)), list(pieces([], int))
+    ([[1, 2], [262144], [3]], [])
+    """
+    start = total = 0
+    for at, row in enumerate(rows):
+        total += size(row)
+        if total > MOST_BYTES and at > start:
+            yield rows[start:at]
+            start, total = at, size(row)
+    if rows:
+        yield rows[start:]
+
+
+def body_size(op: Insert) -> int:
+    return len(op.job.body)
+
+
+def result_size(op: Finish) -> int:
+    return len(op.job.result)

@@ -24,7 +24,7 @@ from polydomo.broker.jobs.ops import (
 )
 from polydomo.stores.backend import SCHEMA, Backend, Lease
 from polydomo.stores.checks import finish_values, job_of, job_values, load_paused, schedule_of
-from polydomo.stores.groups import Group, progress_values
+from polydomo.stores.groups import Group, body_size, pieces, progress_values, result_size
 from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps
 from polydomo.stores.upgrades import upgrade
 from polydomo.stores.urls import without_password
@@ -294,9 +294,11 @@ class PostgresBackend(Backend):
                 if not ops:  # only tests whether the store can be written to
                     connection.execute("UPDATE polydomo.lease SET epoch = epoch")
                 group = Group(ops)
-                self._insert(connection, group.inserts)
+                for inserts in pieces(group.inserts, body_size):
+                    self._insert(connection, inserts)
                 self._progress(connection, list(group.progress.values()))
-                self._finish(connection, list(group.finishes.values()))
+                for finishes in pieces(list(group.finishes.values()), result_size):
+                    self._finish(connection, finishes)
                 if group.collected:
                     connection.execute("UPDATE polydomo.jobs SET collected = 1 WHERE id = ANY(%s)", (group.collected,))
                 one_by_one = SqlOps(
@@ -310,8 +312,6 @@ class PostgresBackend(Backend):
             raise self._error(error) from None
 
     def _insert(self, connection: "psycopg.Connection[Any]", inserts: list[Insert]) -> None:
-        if not inserts:
-            return
         columns = [list(column) for column in zip(*(job_values(op.job) for op in inserts), strict=True)]
         new = {row[0] for row in connection.execute(INSERT, columns)}
         for op in inserts:
@@ -330,8 +330,6 @@ class PostgresBackend(Backend):
             connection.execute(PROGRESS, columns)
 
     def _finish(self, connection: "psycopg.Connection[Any]", finishes: list[Finish]) -> None:
-        if not finishes:
-            return
         columns = [list(column) for column in zip(*(finish_values(op.job) for op in finishes), strict=True)]
         if connection.execute(FINISH, columns).rowcount == len(finishes):
             for op in finishes:

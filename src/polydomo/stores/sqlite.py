@@ -27,7 +27,7 @@ from polydomo.broker.jobs.ops import (
 )
 from polydomo.stores.backend import SCHEMA, Backend, Lease
 from polydomo.stores.checks import finish_values, job_of, job_values, load_paused, schedule_of
-from polydomo.stores.groups import Group, progress_values
+from polydomo.stores.groups import Group, body_size, pieces, progress_values, result_size
 from polydomo.stores.salvage import Sound, is_damage, open_sound, tolerant
 from polydomo.stores.saved_jobs import TABLES_TO_SAVE, JobsCopy
 from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps
@@ -304,9 +304,11 @@ class SqliteBackend(Backend):
             if not ops:  # only tests whether the store can be written to
                 connection.execute("UPDATE lease SET epoch = epoch")
             group = Group(ops)
-            self._insert(connection, group.inserts)
+            for inserts in pieces(group.inserts, body_size):
+                self._insert(connection, inserts)
             self._update(connection, PROGRESS, [progress_values(op) for op in group.progress.values()])
-            self._finish(connection, list(group.finishes.values()))
+            for finishes in pieces(list(group.finishes.values()), result_size):
+                self._finish(connection, finishes)
             self._update(connection, COLLECTED, [(id,) for id in group.collected])
             if group.others:
                 one_by_one = SqlOps(connection.execute, lambda job: self._insert(connection, [Insert(job)]))
