@@ -8,8 +8,9 @@ from typing import Any
 from polydomo.broker.durable import Durable
 from polydomo.broker.jobs import damage
 from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.failures import NEVER, NOT_SAID
 from polydomo.broker.jobs.job import Job
-from polydomo.broker.jobs.jobs import NEVER, NOT_SAID, Jobs
+from polydomo.broker.jobs.jobs import Jobs
 from polydomo.broker.jobs.ops import Finish, Fire, Insert, Loaded, Op
 from polydomo.broker.jobs.schedules import Schedules
 from polydomo.broker.jobs.waiting_jobs import WaitingJobs

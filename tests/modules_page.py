@@ -23,7 +23,7 @@ def modules() -> list[Path]:
 def purpose(module: Path) -> str:
     """The first sentence of its docstring, as Markdown."""
     text = ast.get_docstring(ast.parse((SOURCE / module).read_text(encoding="utf-8"))) or ""
-    first = re.split(r"(?<=\.)\s", " ".join(text.split("\n\n")[0].split()), maxsplit=1)[0]
+    first = re.split(r"(?<=[^.]\.)\s", " ".join(text.split("\n\n")[0].split()), maxsplit=1)[0]
     return first.replace("``", "`").replace("|", r"\|").removesuffix(".")
 
 

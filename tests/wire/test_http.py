@@ -3,17 +3,8 @@
 import pytest
 
 from polydomo import limits
-from polydomo.wire.http import (
-    HEAD,
-    MESSAGE,
-    NEED_DATA,
-    HttpError,
-    RequestHead,
-    RequestReader,
-    quote,
-    read_head,
-    unquote,
-)
+from polydomo.wire.http import HttpError, RequestHead, quote, read_head, unquote
+from polydomo.wire.http_reader import HEAD, MESSAGE, NEED_DATA, RequestReader
 
 Seen = list[tuple[str, str, bytes]]
 

@@ -490,11 +490,9 @@ class Broker(BrokerApi):
 
     def request_id(self, number: int, accepted: float) -> str:
         """The id of a request of this run, as in the journal; without a journal, it has the same form."""
-        given = self.recorder.request_id(number, accepted)
-        if given:
-            return given
-        run = int(self.identity()[:10], 16)  # 40 bits
-        return id_text(int((self.wall + accepted) * 1000), run, number)
+        return self.recorder.request_id(number, accepted) or id_text(
+            int((self.wall + accepted) * 1000), int(self.identity()[:10], 16), number
+        )
 
     def check_invariants(self) -> None:
         """For tests: raises AssertionError if the state is inconsistent."""

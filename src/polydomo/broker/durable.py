@@ -20,17 +20,18 @@ from polydomo.broker.access_rules import ADMIN, CALL
 from polydomo.broker.durable_order import KEYED, DurableOrder
 from polydomo.broker.job_session import JobSession, Recording
 from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.failures import NOT_SAID, failure_reason, retry_after
 from polydomo.broker.jobs.invariants import check as check_jobs
 from polydomo.broker.jobs.job import Job, Row
-from polydomo.broker.jobs.jobs import EXPIRED, NEVER, NOT_SAID, Jobs
+from polydomo.broker.jobs.jobs import EXPIRED, Jobs
 from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
 from polydomo.broker.jobs.policy import JobPolicy, Listener
 from polydomo.broker.jobs.schedules import Schedules
 from polydomo.broker.patterns import Patterns
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.errors import SettingError
-from polydomo.limits import JOB_MEMORY, JOB_RELEASED, MAX_JOB_DELAY, STORE_ANSWER
-from polydomo.protocols.job_messages import PERMANENT_CODES, RETRY_CODE, make_id
+from polydomo.limits import JOB_MEMORY, JOB_RELEASED, STORE_ANSWER
+from polydomo.protocols.job_messages import make_id
 from polydomo.protocols.model import Service
 from polydomo.protocols.request import DENIED, DONE, FAILED, KEY_REUSED, OK, PARKED, REFUSED, SHUTDOWN, TIMEOUT, Request
 from polydomo.protocols.session import Session
@@ -465,39 +466,3 @@ class Durable:
             assert self._attempts[request] is job and self.jobs.open.get(job.id) is job, (
                 f"job {job.id} is running but not open"
             )
-
-
-def retry_after(code: str) -> float:
-    """What a worker's failure code says about the next attempt: the delay in seconds of ``retry:SECONDS``, NEVER for a permanent failure,
-    NOT_SAID for any other code.
-
-    >>> retry_after("retry:2.5"), retry_after("permanent"), retry_after("invalid-arguments")
-    (2.5, inf, inf)
-    >>> retry_after("failed"), retry_after("retry:x"), retry_after("retry:nan")
-    (-1.0, -1.0, -1.0)
-    """
-    if code in PERMANENT_CODES:
-        return NEVER
-    word, colon, seconds = code.partition(":")
-    if word != RETRY_CODE or not colon:
-        return NOT_SAID
-    try:
-        wait = float(seconds)
-    except ValueError:
-        return NOT_SAID
-    return min(wait, MAX_JOB_DELAY) if wait >= 0.0 else NOT_SAID
-
-
-def failure_reason(code: str, text: str) -> str:
-    """Why an attempt failed, from what its worker reported. It is never empty.
-
-    >>> failure_reason("permanent", "no such customer"), failure_reason("failed", "KeyError: 'x'")
-    ('permanent: no such customer', "KeyError: 'x'")
-    >>> failure_reason("retry:5", ""), failure_reason("busy", ""), failure_reason("failed", "")
-    ('the worker asked for another attempt', 'busy', 'the worker reported a failure without a reason')
-    """
-    if 0.0 <= retry_after(code) < NEVER:
-        return text or "the worker asked for another attempt"
-    if code != FAILED:
-        return f"{code}: {text}" if text else code
-    return text or "the worker reported a failure without a reason"

@@ -7,7 +7,7 @@ The driver compares names and decides what to compute: which hours are rebuilt, 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
@@ -16,7 +16,7 @@ from polydomo.journal import schema
 from polydomo.journal.ids import decode, run_name
 from polydomo.pipeline import bronze, delta, segments
 from polydomo.pipeline.audit.auditor import Auditor, RunItem
-from polydomo.pipeline.audit.facts import Facts, load_facts, stays
+from polydomo.pipeline.audit.facts import Facts, load_facts, newest_state, stays
 from polydomo.pipeline.audit.once import ALL_RUNS, Once, rule_rows
 from polydomo.pipeline.commit import Store
 from polydomo.pipeline.compute import Computation, Inputs
@@ -25,7 +25,16 @@ from polydomo.pipeline.maintain import floor_of
 from polydomo.pipeline.payloads import Payload, PayloadTables
 from polydomo.pipeline.readable import readable
 from polydomo.pipeline.saved_sums import SavedSums
-from polydomo.pipeline.segments import FoundSegments, ProcessedRanges, Segment, between, shifted, unit_of
+from polydomo.pipeline.segments import (
+    FoundSegments,
+    ProcessedRanges,
+    Segment,
+    between,
+    hour_of,
+    shifted,
+    unit_of,
+    unit_of_hour,
+)
 from polydomo.pipeline.session import Session
 from polydomo.pipeline.sql import GATHERED, HOUR_US
 from polydomo.pipeline.tables.audit import CHECKS
@@ -275,7 +284,7 @@ class Batch:
         for run, folder in self.states.items():
             if run not in {item.run for item in made}:
                 facts = load_facts(f"{folder}/facts.json", run)
-                made.append(RunItem(run, facts.last, _newest(folder, facts), folder, new=False))
+                made.append(RunItem(run, facts.last, newest_state(folder, facts), folder, new=False))
         return made
 
     def _base(self, run: int, new: Sequence[Segment], every: Sequence[Segment]) -> tuple[int, str]:
@@ -297,7 +306,7 @@ class Batch:
             f"run {run_name(run)}: late rows are not audited: rows after them are no longer in the journal, "
             "so the audit cannot be repeated from there"
         )
-        return facts.last, _newest(folder, facts)
+        return facts.last, newest_state(folder, facts)
 
     def _covered(self, facts: Facts, base: int, every: Sequence[Segment]) -> bool:
         """Whether the journal still has all rows after ``base`` that were audited."""
@@ -352,7 +361,7 @@ class Batch:
             if not redo:
                 break
             again |= set(redo)
-        hours = sorted(_number(unit) for unit in units)
+        hours = sorted(hour_of(unit) for unit in units)
         chosen = [row for row in blocks if row["h"] in set(hours)]
         counts = {name: sum(row[name] for row in chosen) for name in bronze.COUNTS}
         near = self._near(units, chosen, dirty)
@@ -372,7 +381,7 @@ class Batch:
         sums = SavedSums(store, units, self.known)
         more = [unit for unit in sums.changed() if unit in self.known and self.known[unit].get("engine") == ENGINE]
         present = self._stays(auditor, [*units, *more])
-        work.platinum(sums.files(more), sorted({*hours, *map(_number, more)}), present)
+        work.platinum(sums.files(more), sorted({*hours, *map(hour_of, more)}), present)
         payloads = PayloadTables(store, work)
         for payload in options.payloads:
             payloads.write(payload)
@@ -388,7 +397,7 @@ class Batch:
         found = self._segments(sorted(around & set(self.there)))
         for row in blocks:
             if row["back"] is not None:
-                for unit in between(_unit(row["back"]), shifted(_unit(row["h"]), -1)):
+                for unit in between(unit_of_hour(row["back"]), shifted(unit_of_hour(row["h"]), -1)):
                     if unit not in units and unit not in around:
                         found += [
                             one
@@ -400,7 +409,7 @@ class Batch:
 
     def _stays(self, auditor: Auditor, units: Sequence[str]) -> list[tuple[Any, ...]]:
         """When workers were present, of all runs that lived in these hours."""
-        first, last = _number(min(units)) * HOUR_US, (_number(max(units)) + 1) * HOUR_US
+        first, last = hour_of(min(units)) * HOUR_US, (hour_of(max(units)) + 1) * HOUR_US
         made = [row for run in auditor.runs.values() for row in stays(run.facts, run.workers())]
         for run, folder in self.states.items():
             if run not in auditor.runs:
@@ -449,13 +458,13 @@ class Batch:
                 "bounds": self._bounds(unit),
                 "engine": ENGINE,
             }
-            mine = [row for row in blocks if row["h"] == _number(unit)]
+            mine = [row for row in blocks if row["h"] == hour_of(unit)]
             notes[unit]["open"] = opened.get(unit, 0) + sum(row["parts"] for row in mine)
             back: dict[str, str] = {}
             for row in mine:
                 if row["back"] is not None:
                     name = run_name(row["run"])
-                    back[name] = min(back.get(name, "~"), _unit(row["back"]))
+                    back[name] = min(back.get(name, "~"), unit_of_hour(row["back"]))
             notes[unit]["back"] = back
             notes[unit]["spill"] = sums.spilled.get(unit, {})
         taken = {one for known in self.known.values() for one in known.get("segments", ())}
@@ -478,20 +487,6 @@ class Batch:
                 if file.startswith("state-") and file not in kept
             ]
         return gone
-
-
-def _newest(folder: str, facts: Facts) -> str:
-    """The path of the state at the newest audited row."""
-    return next((f"{folder}/{name}" for seq, _, name in facts.states if seq == facts.last), "")
-
-
-def _number(unit: str) -> int:
-    """The number of an hour, counted from 1970."""
-    return int(segments.begin_of(unit).timestamp()) // 3600
-
-
-def _unit(hour: int) -> str:
-    return unit_of(datetime.fromtimestamp(hour * 3600, UTC))
 
 
 def counted(count: int, what: str) -> str:

@@ -75,6 +75,15 @@ def begin_of(unit: str) -> datetime:
     return datetime.strptime(unit, FORMAT).replace(tzinfo=UTC)
 
 
+def hour_of(unit: str) -> int:
+    """The number of an hour, counted from 1970."""
+    return int(begin_of(unit).timestamp()) // 3600
+
+
+def unit_of_hour(hour: int) -> str:
+    return unit_of(datetime.fromtimestamp(hour * 3600, UTC))
+
+
 def shifted(unit: str, hours: int) -> str:
     """
     >>> shifted("2026-01-31/23", 1)

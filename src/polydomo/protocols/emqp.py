@@ -48,7 +48,7 @@ from polydomo.protocols.shared_run import first_ref
 from polydomo.protocols.window import set_window
 from polydomo.wire import frames
 from polydomo.wire.close_reason import CloseCause, CloseReason
-from polydomo.wire.frames import EMPTY_FRAME, MORE, Body
+from polydomo.wire.frames import MORE, Body
 from polydomo.wire.link import Link
 
 
@@ -210,7 +210,7 @@ class EmqpSession(Session):
         if not ref.route.wants_reply or self.ended:
             return
         if not body or body[0] & MORE:
-            body = _one_frame(body)
+            body = frames.one_frame(body)
         msgid = ref.msgid
         if ref.document_form:
             self.link.send_pieces((REPLY, msgid, body), len(body))
@@ -249,7 +249,7 @@ class EmqpSession(Session):
             route = Route(request.service.name, _headers_of(request))
         body = request.body
         if not body or body[0] & MORE:
-            body = _one_frame(body)
+            body = frames.one_frame(body)
         # Two clients may use the same id: the worker gets ours, new for each attempt, and printable, since EventMQ reads ids as text.
         left = request.time_left(self.broker.now) or route.timeout
         if left and self.link.extensions.deadline_jobs:
@@ -488,15 +488,6 @@ def _next(data: bytes, at: int) -> int:
     if flags == 3:
         return at + 9 + int.from_bytes(data[at + 1 : at + 9], "big")
     raise ProtocolViolation("a truncated message")
-
-
-def _one_frame(body: Body) -> Body:
-    """eMQP has one body frame: several frames are joined, and no frame becomes an empty one."""
-    if not body:
-        return EMPTY_FRAME
-    if body[0] & MORE:
-        return frames.frame(frames.flat(body), False)
-    return body
 
 
 def _check_count(message: "list[bytes]", least: int, most: int) -> None:

@@ -157,6 +157,15 @@ def flat(body: Body) -> bytes:
     return b"".join(split(body))
 
 
+def one_frame(body: Body) -> Body:
+    """The body as one frame: several are joined, and a body without frames becomes an empty frame."""
+    if not body:
+        return EMPTY_FRAME
+    if body[0] & MORE:
+        return frame(flat(body), False)
+    return body
+
+
 def chain(parts: "list[Body]") -> Body:
     """Joins several bodies into one."""
     parts = [part for part in parts if part]

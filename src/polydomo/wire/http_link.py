@@ -20,7 +20,8 @@ from polydomo.limits import (
 )
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import Body
-from polydomo.wire.http import AGAIN, HEAD, NEED_DATA, REASONS, HttpError, RequestHead, RequestReader
+from polydomo.wire.http import REASONS, HttpError, RequestHead
+from polydomo.wire.http_reader import AGAIN, HEAD, NEED_DATA, RequestReader
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.steps import Steps
 

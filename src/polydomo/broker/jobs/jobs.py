@@ -10,13 +10,12 @@ request. A failed attempt is retried after a delay, and a job that has used all 
 broker is the leader. Times are seconds since the epoch.
 """
 
-import math
 from collections.abc import Callable
-from typing import Final
 
 from polydomo.broker.jobs import damage, events
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
+from polydomo.broker.jobs.failures import NEVER, NOT_SAID
 from polydomo.broker.jobs.job import DELAYED, QUEUED, RECORDING, RUNNING, Job, Row
 from polydomo.broker.jobs.ops import (
     FULL,
@@ -47,10 +46,6 @@ from polydomo.protocols.request import (
     SHUTDOWN,
     TOO_LARGE,
 )
-
-# What a worker says about the next attempt when it reports a failure, besides a delay in seconds.
-NOT_SAID: Final = -1.0  # nothing: the job's backoff decides
-NEVER: Final = math.inf  # another attempt cannot succeed
 
 EXPIRED = "expired"  # the outcome of a job whose time to live expired
 

@@ -31,7 +31,7 @@ from polydomo.pipeline.audit.facts import (
 from polydomo.pipeline.audit.judge import BLOCKS, KEPT, RUNS, judged
 from polydomo.pipeline.audit.judge import STATE as STATE_DDL
 from polydomo.pipeline.bronze import BASE, BLOCK, based, empty, local
-from polydomo.pipeline.segments import unit_of
+from polydomo.pipeline.segments import unit_of, unit_of_hour
 from polydomo.pipeline.sql import HOUR_US, sql
 from polydomo.pipeline.storage import Storage, conform, dump
 from polydomo.pipeline.tables import TABLES
@@ -307,7 +307,7 @@ class Auditor:
         counts: dict[str, int] = {}
         for row in rows:
             counts[row["rule"]] = counts.get(row["rule"], 0) + 1
-        self.stage_rules(facts, _unit(facts.time), [
+        self.stage_rules(facts, unit_of_hour(facts.time // HOUR_US), [
             {"run": facts.run, "broker": facts.broker, "level": level, "rule": rule.id, "says": rule.says, "checkable": rule in shown,
              "breaches": counts.get(rule.id, 0)}
             for rule in RULES if rule.shape != rules.ONCE
@@ -319,7 +319,7 @@ class Auditor:
     def _save(self, run: _Run, rows: list[Row]) -> None:
         """Stages the state after the newest row, for the next batch."""
         facts, folder = run.facts, f"{self.staging}/_runs/{run_name(run.facts.run)}"
-        here = _unit(facts.time)
+        here = unit_of_hour(facts.time // HOUR_US)
         name = f"state-{facts.last:012d}.parquet"
         old = [state for state in facts.states if state[0] <= run.base and state[1] != here and state[0] < facts.last]
         facts.states = [*old, [facts.last, here, name]][-KEPT_STATES:]
@@ -363,10 +363,6 @@ def _complete(row: Row) -> bool:
             row["finished"] == 1 and (row["outcomes"] == 1 or (row["outcomes"] == 0 and row["acceptances"] == 0))
         )
     return bool(row["goings"] > 0 if row["scope"] == "worker" else row["scope"] == "connection" and row["closings"] > 0)
-
-
-def _unit(us: int) -> str:
-    return unit_of(datetime.fromtimestamp(us // HOUR_US * 3600, UTC))
 
 
 __all__ = ["KEPT", "Auditor", "Published", "RunItem", "stays"]

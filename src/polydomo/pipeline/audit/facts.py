@@ -229,3 +229,8 @@ def hours_present(stays: Iterable[tuple[Any, ...]], hours: Iterable[int]) -> lis
             since = max(came, hour * HOUR_US)
             made.append((hour, broker, run, worker, since, max(since, min(went, (hour + 1) * HOUR_US)), *more))
     return made
+
+
+def newest_state(folder: str, facts: Facts) -> str:
+    """The path of the state at the newest audited row."""
+    return next((f"{folder}/{name}" for seq, _, name in facts.states if seq == facts.last), "")
