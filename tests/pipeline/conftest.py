@@ -18,6 +18,7 @@ def spark() -> "SparkSession":
 
 SMALL = (
     "test_tables.py",
+    "test_authority_audit.py",
     "test_docs.py",
     "test_java.py",
     "test_session.py",

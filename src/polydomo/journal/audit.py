@@ -5,14 +5,24 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from polydomo.journal import rules, schema
+from polydomo.journal import schema
 from polydomo.journal.ids import run_name
-from polydomo.journal.rules import EACH, LAST, MAX, ONCE, RUNNING, SEQUENCE, TOTAL, Counter, Rule
+from polydomo.journal.rules import (
+    BY_ID,
+    COUNTERS,
+    EACH,
+    LAST,
+    MAX,
+    ONCE,
+    RULES,
+    RUN,
+    RUNNING,
+    SEQUENCE,
+    TOTAL,
+    Counter,
+    Rule,
+)
 from polydomo.journal.schema import MESSAGES, REQUESTS
-
-RULES = rules.RULES + rules.AUTHORITY
-COUNTERS = rules.COUNTERS + rules.AUTHORITY_COUNTERS
-BY_ID = {rule.id: rule for rule in RULES}
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -137,9 +147,9 @@ class _Auditor:
     def run(self, rows: list[Row]) -> list[Breach]:
         # the next run states what a run lost; apply it to all its rows
         for row in rows:
-            self._count(row, (rules.RUN,))
+            self._count(row, (RUN,))
         found: list[Breach] = []
-        scopes = tuple(scope for scope in self.zeros if scope != rules.RUN)
+        scopes = tuple(scope for scope in self.zeros if scope != RUN)
         for row in rows:
             self._count(row, scopes)
             place = (kind_of(row), row.get("event", ""))
@@ -148,15 +158,16 @@ class _Auditor:
                     found.append(Breach(rule.id, row["run"], {"run": row["run"]}, [(row["run"], row["seq"])]))
             for rule, broken in self.running.get(place, ()):
                 key = tuple(row[name] for name in rule.scope)
-                names = {**row, **self._of(rules.RUN, (row["run"],)), **self._of(rule.scope, key)}
+                names = {**row, **self._of(RUN, (row["run"],)), **self._of(rule.scope, key)}
                 if eval(broken, _NO_BUILTINS, names):
-                    proof = self.proofs.get((rule.scope, key), [])[-MAX_PROOF + 1 :]
+                    # what is known about a whole run is no row before this one
+                    proof = [] if rule.scope == RUN else self.proofs.get((rule.scope, key), [])[-MAX_PROOF + 1 :]
                     here = (row["run"], row["seq"])
                     about = dict(zip(rule.scope, key, strict=True))
                     found.append(Breach(rule.id, row["run"], about, [*(p for p in proof if p != here), here]))
         for (scope, key), counts in self.counts.items():
             for rule, broken in self.totals:
-                if rule.scope == scope and eval(broken, _NO_BUILTINS, {**self._of(rules.RUN, key[:1]), **counts}):
+                if rule.scope == scope and eval(broken, _NO_BUILTINS, {**self._of(RUN, key[:1]), **counts}):
                     about = dict(zip(scope, key, strict=True))
                     found.append(Breach(rule.id, key[0], about, self.proofs[scope, key][-MAX_PROOF:]))
         return found

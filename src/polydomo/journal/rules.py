@@ -28,6 +28,8 @@ REQUEST = ("run", "number")
 WORKER = ("run", "worker")
 CONNECTION = ("run", "connection")
 SERVICE = ("run", "service")
+PRINCIPAL = ("run", "principal")
+RIGHT = ("run", "principal", "service")
 RUN = ("run",)
 
 EACH, TOTAL, RUNNING, SEQUENCE, ONCE = "each", "total", "running", "sequence", "once"
@@ -96,6 +98,21 @@ COUNTERS = (
         value="covers_last - covers_first + 1",
         key=("covers_run",),
     ),
+    Counter("run_checked", RUN, MESSAGES, (schema.ACCESS,), how=MAX),
+    Counter("run_started", RUN, MESSAGES, (schema.STARTED,)),
+    Counter("may_call", RIGHT, MESSAGES, (schema.ACCESS,), where="outcome == 'call'", value="allowed", how=LAST),
+    Counter(
+        "may_bridge", PRINCIPAL, MESSAGES, (schema.ACCESS,), where="outcome == 'bridge'", value="allowed", how=LAST
+    ),
+    Counter(
+        "may_schedule",
+        PRINCIPAL,
+        MESSAGES,
+        (schema.ACCESS,),
+        where="outcome == 'offer' and service == 'emqp-scheduler'",
+        value="allowed",
+        how=LAST,
+    ),
 )
 
 
@@ -110,6 +127,13 @@ class Rule:
     events: tuple[str, ...] = ()  # ... and their events; () is any
     broken: str = ""  # the expression
 
+
+# Rules about the principals that caused requests and jobs need the rows `access`, which the broker writes on the first use of each right:
+# they hold only for a run whose first row is present.
+WHOLE = "run_checked > 0 and run_started > 0 and run_missing == 0"
+# protocols under which the broker itself sends requests for clients
+INTERNAL = "('job', 'keyed', 'memoised', 'memodb')"
+BUILTIN = ", ".join(repr(name.decode()) for name in sorted(BUILTIN_RIGHTS))
 
 ANY_STEP = (schema.QUEUED, schema.DISPATCHED, schema.PARTIAL, schema.REQUEUED, schema.FORWARDED)
 SLACK_US = 1_000_000  # of a broker's timers under load; the rule for silence adds a tenth of what is allowed
@@ -293,41 +317,6 @@ RULES = (
         SEQUENCE,
         RUN,
     ),
-)
-
-BY_ID = {rule.id: rule for rule in RULES}
-
-# --- authority --------------------------------------------------------------------------------------------------------
-# Rules about the principals that caused requests and jobs. `audit.py` checks them; the pipeline does not yet. They need the rows `access`,
-# which the broker writes on the first use of each right, so they hold only for a run whose first row is present.
-
-PRINCIPAL = ("run", "principal")
-RIGHT = ("run", "principal", "service")
-WHOLE = "run_checked > 0 and run_started > 0 and run_missing == 0"
-INTERNAL = (
-    "('job', 'keyed', 'memoised', 'memodb')"  # protocols under which the broker itself sends requests for clients
-)
-BUILTIN = ", ".join(repr(name.decode()) for name in sorted(BUILTIN_RIGHTS))
-
-AUTHORITY_COUNTERS = (
-    Counter("run_checked", RUN, MESSAGES, (schema.ACCESS,), how=MAX),
-    Counter("run_started", RUN, MESSAGES, (schema.STARTED,)),
-    Counter("may_call", RIGHT, MESSAGES, (schema.ACCESS,), where="outcome == 'call'", value="allowed", how=LAST),
-    Counter(
-        "may_bridge", PRINCIPAL, MESSAGES, (schema.ACCESS,), where="outcome == 'bridge'", value="allowed", how=LAST
-    ),
-    Counter(
-        "may_schedule",
-        PRINCIPAL,
-        MESSAGES,
-        (schema.ACCESS,),
-        where="outcome == 'offer' and service == 'emqp-scheduler'",
-        value="allowed",
-        how=LAST,
-    ),
-)
-
-AUTHORITY = (
     Rule(
         "origin-known",
         "With access control, a request that the broker sends for a client names the client's principal.",
@@ -372,6 +361,8 @@ AUTHORITY = (
         broken=f"outcome == 'call' and allowed == 1 and service in ({BUILTIN})",
     ),
 )
+
+BY_ID = {rule.id: rule for rule in RULES}
 
 
 def checkable(level: str) -> list[Rule]:

@@ -82,16 +82,18 @@ BACK = f"(dispatches > 1 OR hops > 0 OR (outcome != 'ok' AND dispatches > 0) OR 
 BASE = "/*base*/"  # the sequence number up to which the rows of a run were audited
 PROBE = f"""
 SELECT run, broker, h, fresh, seq div {BLOCK} AS block, bit_or(shiftleft(1L, int(seq % {BLOCK}))) AS mask, count(*) AS n, min(us) AS first,
-    max(us) AS last, max(level) AS level, sum(stopped) AS stopped, min(back) AS back,
+    max(us) AS last, max(level) AS level, sum(stopped) AS stopped, sum(started) AS started, max(checked) AS checked, min(back) AS back,
         {", ".join(f"sum({name}) AS {name}" for name in COUNTS)}
 FROM (SELECT {GATHER} * FROM (
     SELECT run, broker, {hour_of("time")} AS h, seq > base AS fresh, seq, unix_micros(time) AS us,
-        IF(level = '{schema.MESSAGES}' OR event IN ({_ONLY}), 2, 1) AS level, int(event = 'stopped') AS stopped, CAST(NULL AS BIGINT)
+        IF(level = '{schema.MESSAGES}' OR event IN ({_ONLY}), 2, 1) AS level, int(event = 'stopped') AS stopped,
+        int(event = 'started') AS started,
+        int(event = '{schema.ACCESS}') AS checked, CAST(NULL AS BIGINT)
             AS back,
         {", ".join(f"int({text}) AS {name}" for name, text in _COUNTED.items())}, 0 AS parts, 0 AS bridges
     FROM (SELECT *, {BASE} AS base FROM {{messages}})
     UNION ALL
-    SELECT run, broker, {hour_of("time")}, seq > base, seq, unix_micros(time), 1, 0,
+    SELECT run, broker, {hour_of("time")}, seq > base, seq, unix_micros(time), 1, 0, 0, 0,
         IF({BACK} AND {hour_of("accepted")} < {hour_of("time")}, {hour_of("accepted")}, NULL), {", ".join("0" for _ in _COUNTED)},
         int(parent != ''), int(worker_protocol = '{BRIDGE}')
     FROM (SELECT *, {BASE} AS base FROM {{records}})

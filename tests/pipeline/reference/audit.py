@@ -23,7 +23,7 @@ def audit_and_rules(journal: Journal) -> tuple[list[Row], list[Row]]:
             "service": "",
             **{k: v for k, v in breach.about.items() if k != "run"},
         }
-        if rule.shape == rules.EACH and row is not None:
+        if (rule.shape == rules.EACH or rule.scope == rules.RUN) and rule.shape != rules.SEQUENCE and row is not None:
             about |= {"number": row["number"], "worker": row["worker"]}
         time = moment(life[breach.run][1]) if rule.shape == rules.SEQUENCE or row is None else row["time"]
         breaches.append({"rule": breach.rule, "says": rule.says, "broker": life[breach.run][2], "run":

@@ -28,7 +28,7 @@ from polydomo.pipeline.audit.facts import (
     ranges_of,
     stays,
 )
-from polydomo.pipeline.audit.judge import BLOCKS, KEPT, RUNS, judged
+from polydomo.pipeline.audit.judge import BLOCKS, KEPT, judged
 from polydomo.pipeline.audit.judge import STATE as STATE_DDL
 from polydomo.pipeline.bronze import BASE, BLOCK, based, empty, local
 from polydomo.pipeline.segments import unit_of, unit_of_hour
@@ -83,7 +83,7 @@ class _Run:
         self.counts: list[Row] = []
         self.retired: dict[str, list[Range]] = {}
         if item.state:
-            for row in storage.table(item.state).cast(STATE).to_pylist():
+            for row in conform(storage.table(item.state), STATE).to_pylist():
                 if row["what"] == "counts":
                     self.counts.append(row)
                 else:
@@ -152,10 +152,17 @@ class Auditor:
 
     def check(self, messages: "DataFrame", records: "DataFrame", blocks: Iterable[Row]) -> list[int]:
         """Checks the rules. Returns the runs that must be audited from the beginning, because new rows are about complete keys."""
+        # With the first row of access control, a rule begins to hold for all rows of the run.
+        again = [
+            number for number, run in self.runs.items() if run.base and run.facts.checked and not run.before.checked
+        ]
+        if again:
+            return again
+        chosen = f"run IN ({', '.join(f'{number}L' for number in self.runs)})"
         bases = {number: run.base for number, run in self.runs.items() if run.base}
         if bases:
-            after = based(f"seq > {BASE}", bases)
-            messages, records = messages.where(after), records.where(after)
+            chosen += f" AND {based(f'seq > {BASE}', bases)}"
+        messages, records = messages.where(chosen), records.where(chosen)
         self._repeated(messages, records, blocks)
         for row in prefilter.keys(messages, records):
             if row["run"] in self.runs:
@@ -191,9 +198,7 @@ class Auditor:
         names = [part.split(" ")[0] for part in STATE_DDL.split(", ")][1:]
         saved = [(number, *(row[name] for name in names)) for number, run in self.runs.items() for row in run.counts]
         state = local(spark, STATE_DDL, saved)
-        runs = local(spark, RUNS, [
-            (number, run.base, run.facts.last, run.facts.stopped, run.facts.missing) for number, run in self.runs.items()
-        ])  # fmt: skip
+        runs = {number: run.facts.of_run() for number, run in self.runs.items()}
         waiting = any(row["scope"] == "service" and row["returned"] > row["taken_again"] + row["given_up_waiting"]
                       for run in self.runs.values() for row in run.counts)  # fmt: skip
         services = empty(spark, "run BIGINT, name STRING")
@@ -202,7 +207,11 @@ class Auditor:
                 "SELECT DISTINCT run, service AS name FROM {messages} WHERE event = 'dispatched'", messages=messages
             )
         elif waiting or self.requeued:
-            services = sql(prefilter.SERVICES, messages=messages, state=state, runs=runs)
+            stretches = prefilter.services(
+                {number: run.base for number, run in self.runs.items()},
+                {number: run.facts.last for number, run in self.runs.items()},
+            )
+            services = sql(stretches, messages=messages, state=state)
         return judged(messages, records, state, runs, self._blocks("number"), self._blocks("connection"), services)
 
     requeued = True  # whether the new rows have requeued requests
@@ -236,8 +245,10 @@ class Auditor:
         made = []
         for row in run.judged:
             about: Row = {"number": row["number"], "worker": row["worker"], "connection": 0, "service": ""}
-            if row["scope"] != "row":
-                about[row["scope"]] = row["name"] if row["scope"] == "service" else row["key"]
+            if row["scope"] in ("service", "right"):
+                about["service"] = row["name"].rpartition("\n")[2]
+            elif row["scope"] in about:
+                about[row["scope"]] = row["key"]
             for breach in row["found"]:
                 made.append(
                     {

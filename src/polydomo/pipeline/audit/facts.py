@@ -56,6 +56,8 @@ class Facts:
     time: int = 0  # of its last row, in microseconds
     begins: int = 0  # of its first row
     stopped: int = 0
+    started: int = 0
+    checked: int = 0  # whether it has access control
     ranges: list[Range] = field(default_factory=list)  # ranges of present sequence numbers
     again: list[int] = field(default_factory=list)  # sequence numbers that occur more than once
     covers: list[list[int]] = field(
@@ -68,12 +70,21 @@ class Facts:
     def missing(self) -> int:
         return sum(last - first + 1 for _, _, first, last in self.covers)
 
+    def of_run(self) -> dict[str, int]:
+        """The counters of the rules' scope ``RUN``."""
+        return {
+            "run_stopped": self.stopped,
+            "run_missing": self.missing,
+            "run_checked": self.checked,
+            "run_started": self.started,
+        }
+
     def begin_after(self, base: int) -> None:
         """Forgets what was known about the rows after ``base``."""
         self.ranges = [[first, min(last, base)] for first, last in self.ranges if first <= base]
         self.again = [seq for seq in self.again if seq <= base]
         if not base:
-            self.stopped = self.first = self.last = self.time = self.begins = 0
+            self.stopped = self.started = self.checked = self.first = self.last = self.time = self.begins = 0
             self.level = 1
 
     def add(self, blocks: Iterable[dict[str, Any]], base: int) -> None:
@@ -86,6 +97,8 @@ class Facts:
             self.begins = min(self.begins or row["first"], row["first"])
             self.time = max(self.time, row["last"])
             self.stopped += row["stopped"]
+            self.started += row["started"]
+            self.checked = max(self.checked, row["checked"])
         self.ranges = merged([*self.ranges, *ranges_of(masks)])
         self.first = self.ranges[0][0] if self.ranges else 0
         self.last = max(base, self.ranges[-1][1] if self.ranges else 0)

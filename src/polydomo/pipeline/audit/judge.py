@@ -6,7 +6,7 @@ last rows as evidence, and the breaches that were ``found``.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from polydomo.journal import rules, schema
@@ -17,7 +17,9 @@ from polydomo.journal.rules import (
     EACH,
     LAST,
     LAST_BASE,
+    PRINCIPAL,
     REQUEST,
+    RIGHT,
     RULES,
     RUN,
     RUNNING,
@@ -45,7 +47,8 @@ STATE = (
     "run BIGINT, scope STRING, key BIGINT, name STRING, seq BIGINT, time TIMESTAMP, seqs ARRAY<BIGINT>, "
     + ", ".join(f"{counter.name} BIGINT" for counter in KEPT)
 )
-RUNS = "run BIGINT, base BIGINT, last BIGINT, run_stopped BIGINT, run_missing BIGINT"
+RUN_FACTS = [counter.name for counter in COUNTERS if counter.scope == RUN]
+BETWEEN = "\\n"  # in SQL, the principal and the service of a right
 BLOCKS = "run BIGINT, block BIGINT, mask BIGINT"
 
 
@@ -55,6 +58,30 @@ def counters_of(scope: Scope) -> list[Counter]:
 
 def rules_of(shape: str, scope: Scope) -> list[Rule]:
     return [rule for rule in RULES if rule.shape == shape and rule.scope == scope]
+
+
+def name_of(scope: Scope) -> str:
+    """The scope as the saved state and the rows of the result name it."""
+    return "right" if scope == RIGHT else scope[-1]
+
+
+def by_run(values: Mapping[int, int]) -> str:
+    """SQL for a value of each run, 0 if there is none. There are few different ones."""
+    runs: dict[int, list[int]] = {}
+    for run, value in values.items():
+        runs.setdefault(value, []).append(run)
+    known = " ".join(
+        f"WHEN run IN ({', '.join(f'{run}L' for run in several)}) THEN {value}L"
+        for value, several in runs.items()
+        if value
+    )
+    return f"CASE {known} ELSE 0L END" if known else "0L"
+
+
+def _facts(runs: Mapping[int, Mapping[str, int]], text: str) -> str:
+    """SQL for the facts about whole runs that ``text`` names."""
+    names = [name for name in RUN_FACTS if name in _names([text])]
+    return "".join(f", {by_run({run: facts[name] for run, facts in runs.items()})} AS {name}" for name in names)
 
 
 def _any(conditions: Iterable[str]) -> str:
@@ -106,10 +133,11 @@ def _broken(known: list[Rule], condition: str, found: str) -> str:
     return f"transform(array_compact(array({each})), rule -> {found})" if known else "array()"
 
 
-def scope_sql(scope: Scope, chosen: str) -> str:
+def scope_sql(scope: Scope, chosen: str, runs: Mapping[int, Mapping[str, int]]) -> str:
     """SQL for the keys of a scope. ``chosen`` selects the rows that are checked one by one: a join."""
-    part, counters = scope[-1], counters_of(scope)
-    key = "name" if part in TEXT_KEYS else "key"
+    part, counters = name_of(scope), counters_of(scope)
+    key = "name" if scope[-1] in TEXT_KEYS else "key"
+    column = f"concat(principal, '{BETWEEN}', service)" if scope == RIGHT else part
     running, total = rules_of(RUNNING, scope), rules_of(TOTAL, scope)
     kinds = [kind for kind in schema.KINDS if kind in {*(one.kind for one in counters), *(one.kind for one in running)}]
     texts = [rule.broken for rule in running] + [f"{one.where} {one.value}" for one in counters]
@@ -143,12 +171,13 @@ def scope_sql(scope: Scope, chosen: str) -> str:
     before = _last("filter(seqs, s -> s <= f.seq)", MAX_PROOF - 1)
     proof = f"array_append(filter({before}, s -> s != f.seq), f.seq)"
     proven = f"transform(breaches, f -> named_struct('rule', f.rule, 'seq', f.seq, 'time', f.time, 'proof', {proof}))"
+    facts = [_facts(runs, " ".join(rule.broken for rule in some)) for some in (running, total)]
     other = ", ".join(f"{counter.name if counter in counters else '0L'} AS {counter.name}" for counter in KEPT)
     return f"""
 SELECT run, '{part}' AS scope, {"0L AS key, key AS name" if key == "name" else "CAST(key AS BIGINT) AS key, '' AS name"}, seq, time,
     {_last("seqs", MAX_PROOF)} AS seqs, {other}, 0L AS number, 0L AS worker, concat({proven}, {totals}) AS found
 FROM (
-    SELECT g.*, run_stopped, run_missing FROM (
+    SELECT *{facts[1]} FROM (
         SELECT run, key, {sums}, max(IF(counted, seq, saved_seq)) AS seq, max_by(time, IF(counted, seq, saved_seq)) AS time,
             array_sort(array_distinct(concat(flatten(collect_list(saved)), collect_list(IF(counted, seq, NULL))))) AS seqs,
                 flatten(collect_list(breaches)) AS breaches
@@ -156,21 +185,21 @@ FROM (
             SELECT run, key, seq, time, counted, saved, saved_seq, {", ".join(f"added_{counter.name}" for counter in counters)},
                 {running_found} AS breaches
             FROM (
-                SELECT s.*, run_stopped, run_missing FROM (
+                SELECT *{facts[0]} FROM (
                     SELECT run, key, seq, time, counted, saved, saved_seq,
                         {plain}{"".join(f"looked_{place}, " for place in range(len(running)))}{added}, {so_far} FROM (SELECT {GATHER} *
                             FROM (
-                        SELECT m.run, {part} AS key, m.seq, m.time, ({counted}) AS counted, CAST(NULL AS ARRAY<BIGINT>) AS saved,
+                        SELECT m.run, {column} AS key, m.seq, m.time, ({counted}) AS counted, CAST(NULL AS ARRAY<BIGINT>) AS saved,
                             CAST(NULL AS BIGINT) AS saved_seq, {plain}{flags + ", " if flags else ""}{amounts}
                         FROM ({_rows(kinds, words)}) m {chosen} WHERE ({counted}) OR ({looked})
                         UNION ALL
                         SELECT run, {key}, -1L, time, false, seqs, seq, {blanks}{"".join("false, " for _ in running)}{saved}
                         FROM {{state}} WHERE scope = '{part}'
                     ))
-                ) s JOIN {{runs}} r ON r.run = s.run
+                )
             )
         ) GROUP BY run, key
-    ) g JOIN {{runs}} r ON r.run = g.run
+    )
 )
 """
 
@@ -185,9 +214,9 @@ def _how(counter: Counter) -> str:
     return "sum" if counter.how == SUM else "max"
 
 
-def each_sql() -> str:
-    """SQL for the breaches of rules about single rows."""
-    known = [rule for rule in RULES if rule.shape == EACH]
+def each_sql(runs: Mapping[int, Mapping[str, int]]) -> str:
+    """SQL for the breaches of rules about single rows, and what is known about their runs."""
+    known = [rule for rule in RULES if rule.shape == EACH or (rule.shape == RUNNING and rule.scope == RUN)]
     words = _names(rule.broken for rule in known) | {"number", "worker"}
     proof = "named_struct('rule', rule, 'seq', seq, 'time', time, 'proof', array(seq))"
     found = ", ".join(f"IF({rules.looked_at(rule)} AND ({rule.broken}), '{rule.id}', NULL)" for rule in known)
@@ -196,7 +225,7 @@ def each_sql() -> str:
 SELECT run, 'row' AS scope, 0L AS key, '' AS name, seq, time, CAST(array() AS ARRAY<BIGINT>) AS seqs,
     {", ".join(f"0L AS {one.name}" for one in KEPT)},
     CAST(number AS BIGINT) AS number, CAST(worker AS BIGINT) AS worker, transform(array_compact(array({found})), rule -> {proof}) AS found
-FROM ({_rows(schema.KINDS, words)}) WHERE {condition}
+FROM (SELECT *{_facts(runs, condition)} FROM ({_rows(schema.KINDS, words)})) WHERE {condition}
 """
 
 
@@ -204,29 +233,32 @@ def judged(
     messages: "DataFrame",
     records: "DataFrame",
     state: "DataFrame",
-    runs: "DataFrame",
+    runs: Mapping[int, Mapping[str, int]],
     requests: "DataFrame | None",
     connections: "DataFrame | None",
     services: "DataFrame",
 ) -> "DataFrame":
-    """The keys of all scopes that are checked row by row. The last three frames say which requests, connections and services these are
-    (None: none)."""
-    frames = {"messages": messages, "records": records, "state": state, "runs": runs}
+    """The keys of all scopes that are checked row by row. ``runs`` has the facts about each run. The last three frames say which requests,
+    connections and services are checked (None: none)."""
+    frames = {"messages": messages, "records": records, "state": state}
     block = (
         f"JOIN {{chosen}} c ON c.run = m.run AND c.block = m.{{key}} div {BLOCK} "
         f"AND (c.mask & shiftleft(1L, int(m.{{key}} % {BLOCK}))) != 0"
     )
-    made = sql(each_sql(), messages=messages, records=records)
-    made = made.unionAll(sql(scope_sql(WORKER, ""), **frames))
+    made = sql(each_sql(runs), messages=messages, records=records)
+    made = made.unionAll(sql(scope_sql(WORKER, "", runs), **frames))
+    if any(facts["run_checked"] for facts in runs.values()):
+        for scope in (PRINCIPAL, RIGHT):
+            made = made.unionAll(sql(scope_sql(scope, "", runs), **frames))
     for scope, chosen in ((REQUEST, requests), (CONNECTION, connections)):
         if chosen is None:
             continue
         join = block.replace("{key}", scope[-1])
-        made = made.unionAll(sql(scope_sql(scope, join), **frames, chosen=chosen))
+        made = made.unionAll(sql(scope_sql(scope, join, runs), **frames, chosen=chosen))
     counted = _any(rules.counted(counter) for counter in counters_of(SERVICE))
     join = (
         "LEFT JOIN (SELECT run, name, true AS there FROM {chosen}) c ON c.run = m.run AND c.name = m.service "
         f"WHERE (({counted}) OR c.there) AND true"
     )
-    text = scope_sql(SERVICE, join).replace("AND true WHERE (", "AND (")
+    text = scope_sql(SERVICE, join, runs).replace("AND true WHERE (", "AND (")
     return made.unionAll(sql(text, **frames, chosen=services))

@@ -4,10 +4,12 @@ A prefilter lists the rules that it was written for, with their expressions. If 
 prefilter is not used and every key is checked: slower, with the same result. A test fails then, so that the prefilter is revised.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import rules
 from polydomo.journal.rules import CONNECTION, REQUEST, RULES, RUNNING, SERVICE, TOTAL
+from polydomo.pipeline.audit.judge import by_run
 from polydomo.pipeline.bronze import BLOCK
 from polydomo.pipeline.sql import GATHER, sql
 
@@ -100,13 +102,12 @@ _COUNTED = " OR ".join(f"({rules.counted(counter)})" for counter in rules.COUNTE
 SERVICES = f"""
 WITH changes AS (
     SELECT run, service, seq, {_CHANGES} AS change FROM (SELECT *, 'messages' AS kind FROM {{messages}}) WHERE {_COUNTED} UNION ALL
-    SELECT s.run, name, l.base, returned - taken_again - given_up_waiting FROM {{state}} s JOIN {{runs}} l ON l.run = s.run WHERE scope
-        = 'service'
+    SELECT run, name, /*bases*/, returned - taken_again - given_up_waiting FROM {{state}} WHERE scope = 'service'
 ),
 walked AS (SELECT run, service, seq, sum(change) OVER upto AS waiting, lead(seq) OVER (PARTITION BY run, service ORDER BY seq) AS until
     FROM changes WINDOW upto AS (PARTITION BY run, service ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)),
 stretches AS (
-    SELECT w.run, service, seq, coalesce(until, l.last + 1) AS until FROM walked w JOIN {{runs}} l ON l.run = w.run
+    SELECT run, service, seq, coalesce(until, /*lasts*/ + 1) AS until FROM walked
     WHERE waiting > 0 AND (until IS NULL OR until > seq + 1)
 ),
 spread AS (SELECT run, service, seq, until, near FROM stretches LATERAL VIEW explode(sequence(seq div {_NEAR}, until div {_NEAR})) v AS
@@ -115,3 +116,8 @@ SELECT /*+ BROADCAST(s) */ DISTINCT m.run, m.service AS name FROM {{messages}} m
 ON s.run = m.run AND s.service = m.service AND s.near = m.seq div {_NEAR} AND m.seq > s.seq AND m.seq < s.until
 WHERE m.event = 'dispatched' AND m.attempt = 1
 """
+
+
+def services(bases: Mapping[int, int], lasts: Mapping[int, int]) -> str:
+    """SQL for the services that must be checked, of runs that are audited from ``bases`` to ``lasts``."""
+    return SERVICES.replace("/*bases*/", by_run(bases)).replace("/*lasts*/", by_run(lasts))
