@@ -119,8 +119,7 @@ class Access:
         if self.rules is None:
             return True
         name = request.service.name
-        body = request.body
-        right = builtin_right(name, flat(body) if name in BY_BODY and len(body) <= MAX_CONTROL else b"")
+        right = right_to_use(request)
         session = request.session
         if right == ITSELF:  # a bridge may not use built-in services on behalf of any principal
             return session.is_sibling or not session.is_bridge or self.may_request(request, ADMIN, name)
@@ -159,6 +158,11 @@ class Access:
             return 0
         if request.session.is_sibling:
             return 1  # the process that the request came from has checked it
+        if is_reserved(name):  # on its way to process 0
+            right = right_to_use(request)
+            if right == ITSELF or (right == PROCESSES and is_own(request.session.principal)):
+                return 1
+            return 1 if self.allows(request.origin, right, name.decode(errors="backslashreplace")) else 2
         return 1 if self.allows(request.origin, CALL, name.decode(errors="backslashreplace")) else 2
 
     def recorded_offer(self, session: Session, name: bytes) -> int:
@@ -308,6 +312,12 @@ def acting(session: Session, right: str) -> str:
     if session.is_bridge and not session.is_sibling and right != BRIDGE:
         return named_by(session.principal, "")
     return session.principal
+
+
+def right_to_use(request: Request) -> str:
+    """The right that a request to a built-in service needs."""
+    name, body = request.service.name, request.body
+    return builtin_right(name, flat(body) if name in BY_BODY and len(body) <= MAX_CONTROL else b"")
 
 
 def right_to_hear(topic: bytes) -> str:

@@ -65,9 +65,9 @@ class Backpressure:
 
     def end_turn(self) -> None:
         """Resumes the clients that have room again."""
+        self._broker.access.resume_at = 0.0  # ``has_room`` sets it again for clients that are still throttled
         if not self.paused:
             return
-        self._broker.access.resume_at = 0.0
         policy = self._broker.policy
         low = RESUME_FRACTION
         if self._broker.held_bytes > policy.max_held_bytes * low:

@@ -279,6 +279,8 @@ class Durable:
             elif found is not job and not job.repeats(found):
                 self._lost(request, StoreError(KEY_REUSED, job_services.OTHER_BODY))
             elif found.state in states.ENDED:
+                if request.state == PARKED and not wait.relayed:
+                    self.broker.recorder.joined(request, found.id)
                 self._deliver(request, found)
             else:
                 self._join(request, wait, found.id)

@@ -260,7 +260,9 @@ RULES = (
         RUNNING,
         SERVICE,
         events=(schema.DISPATCHED,),
-        broken="attempt == 1 and run_missing == 0 and returned > taken_again + given_up_waiting",
+        # A request with a key, or for a memoised service, waits with the broker itself for the request that runs for it.
+        broken="attempt == 1 and run_missing == 0 and returned > taken_again + given_up_waiting"
+        " and protocol not in ('keyed', 'memoised')",
     ),
     Rule(
         "silence-acted-on",
