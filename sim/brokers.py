@@ -53,6 +53,7 @@ EXTENSIONS = Extensions(
     max_message=MAX_MESSAGE,
 ).encode()
 SYNC = 1.5  # seconds between two writes of the journal
+TRESPASSED = 4  # names that peers with few rights ask for or offer
 GRACE = 2.0  # seconds that a broker waits for open requests at shutdown
 
 
@@ -73,7 +74,7 @@ def policy_of(options: Options) -> Policy:
         max_outstanding=options.max_outstanding,
         max_queue=options.max_queue,
         max_held_bytes=options.max_held_bytes,
-        max_services=options.max_services,
+        max_services=options.max_services + (TRESPASSED if options.trespass else 0),
         max_memory=options.max_memory,
         max_message=MAX_MESSAGE,
     )
@@ -168,6 +169,8 @@ class BrokerNode(Listener):
         HttpApi(self.broker, MemoValues()).mount(self.site, self.broker.schemas.encoding_of, lambda session: {})
         keys = self.world.keys
         self.guard: Guard | None = Guard(self, keys) if keys is not None else None
+        if self.guard is not None:
+            self.site.identify = self.guard.identify
         self.datagrams = UdpHeartbeats(self.broker)
         self.broker.memory.attach(self.hub)
         self.watcher = Watcher(self)

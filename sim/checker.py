@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LONG = 1e9  # seconds, more than any world lasts
 JOB_STORE = "the job store"  # the client that the journal names for attempts of durable jobs
+KEYED_RUNS = "the broker's keyed requests"  # the worker that holds requests with keys while a request of the broker runs for them
 
 
 @dataclass
@@ -193,6 +194,7 @@ class Life:
         self.tag = tag
         self.attempt = attempt  # of a durable job, which counts the attempts: this request is dispatched once
         self.joined = False  # it waits for the outcome of a durable job
+        self.shares = False  # it waits for a run of its key
         self.worker: object = 0  # the worker that holds it
         self.attempts = 0
         self.spent = 0  # attempts that do not count: before it was forwarded, and released before they started
@@ -208,6 +210,7 @@ class Life:
                 return f"was dispatched to worker {row[6]} while {self.worker} held it"
             self.worker = row[6]
             self.attempts += 1
+            self.shares = row[-1] == KEYED_RUNS
             if self.joined or (self.attempt and self.attempts - self.spent > 1):
                 return f"was dispatched, but it {'waits for a durable job' if self.joined else 'is a single attempt of a durable job'}"
             if self.attempt:
@@ -245,7 +248,7 @@ class Life:
             if self.outcome == "ok" and (not self.worker or row[6] != self.worker):
                 return f"was answered by {row[6]} while {self.worker or 'no worker'} held it"
             # With bridges, another broker may have used up the attempts.
-            if self.outcome == "gave-up" and self.attempts - self.spent < most and not bridged:
+            if self.outcome == "gave-up" and self.attempts - self.spent < most and not bridged and not self.shares:
                 return f"was given up after {self.attempts - self.spent} of {most} attempts"
         return ""
 

@@ -9,6 +9,7 @@ lost, so that the group is applied again. After some time the faults stop, and t
 - submissions with the same key have one job;
 - a job whose worker reported a permanent failure has no further attempt;
 - no run of a schedule is stored twice, and none is missing;
+- another principal, which may call the same service, neither gets nor ends a job, and its use of the same key makes another job;
 - a stored job whose bytes flipped is dead with that reason, or has the right result if it was in memory: no wrong body reaches a worker,
   and no wrong result a client.
 
@@ -27,11 +28,13 @@ from random import Random
 
 from polydomo.broker.jobs import job as states
 from polydomo.protocols.job_messages import make_id, read_answer, write_message
+from polydomo.protocols.request import KEY_REUSED
 from polydomo.stores.memory import Tables
 from polydomo.wire.frames import frame, join
 from sim.durable_hosts import DOOMED, START, Host
 from sim.durable_store import Breach, Database
 
+KEYS = 5
 CALM = 180.0  # seconds without faults at the end
 
 
@@ -92,6 +95,8 @@ class World:
     def __post_init__(self) -> None:
         self.dice = Random(self.plan.seed * 7919 + 1)
         self.damage = Random(self.plan.seed * 104_729 + 1)
+        self.outside = Random(self.plan.seed * 15_485_863 + 1)
+        self.foreign: set[str] = set()  # jobs of the other principal
         self.queue: list[tuple[float, int, Callable[[], None]]] = []
         self.numbers = count()
         self.database = Database(Tables(), self.plan.shared)
@@ -115,6 +120,8 @@ class World:
             self.later(dice.uniform(0, plan.trouble), lambda n=n: self.plain(b"plain %d" % n, 0))  # type: ignore[misc]
         for n in range(plan.schedules):
             self.later(dice.uniform(5, 10), lambda n=n: self.schedule(n))  # type: ignore[misc]
+        for n in range(KEYS):
+            self.later(self.outside.uniform(0, plan.trouble / 2), lambda n=n: self.use_key(n))  # type: ignore[misc]
         for _ in range(plan.crashes):
             self.later(dice.uniform(0, plan.trouble), lambda: dice.choice(self.hosts).crash())
         for _ in range(plan.freezes):
@@ -173,8 +180,15 @@ class World:
 
     # --- clients
 
-    def ask(self, service: str, frames: list[bytes], answer: Callable[[list[bytes], str, str], None]) -> None:
-        """Sends one request to a broker. Without an answer, it ends after a timeout."""
+    def ask(
+        self,
+        service: str,
+        frames: list[bytes],
+        answer: Callable[[list[bytes], str, str], None],
+        outside: bool = False,
+    ) -> None:
+        """Sends one request to a broker. Without an answer, it ends after a timeout. ``outside``: from the principal without rights to the
+        jobs."""
         host = self.dice.choice(self.hosts)
         done: list[bool] = []
 
@@ -184,7 +198,8 @@ class World:
                 answer(reply, code, text)
 
         def send() -> None:
-            host.turn(lambda: host.broker.request(host.client, service.encode(), join(frames), once))
+            peer = host.outsider if outside else host.client
+            host.turn(lambda: host.broker.request(peer, service.encode(), join(frames), once))
 
         if host.up:
             host.guarded(send)()
@@ -193,7 +208,7 @@ class World:
     def submit(self, n: int) -> None:
         dice = self.dice
         body = b"job %d" % n
-        key = f"key{n % 5}" if n % 4 == 0 else ""
+        key = f"key{n % KEYS}" if n % 4 == 0 else ""
         if key:
             body = b"job of " + key.encode()
         elif n % 7 == 3:
@@ -219,9 +234,41 @@ class World:
             if key and self.keys.setdefault(key, id) != id:
                 raise Breach(f"{key} is job {self.keys[key]} and job {id}")
             self.acknowledged[id] = body
+            self.later(self.outside.uniform(0, 20), lambda: self.trespass(id))
             self.later(dice.uniform(0, 40), lambda: self.fetch(id, body))
 
         self.ask("polydomo.submit", message, answered)
+
+    def trespass(self, id: str) -> None:
+        """Another principal tries to get or to end a job."""
+        act = self.outside.choice(
+            ["polydomo.job", "polydomo.result", "polydomo.cancel", "titanic.reply", "titanic.close"]
+        )
+        titanic = act.startswith("titanic")
+
+        def answered(reply: list[bytes], code: str, text: str) -> None:
+            if code or not reply:
+                return
+            allowed = reply[0] not in (b"400", b"500") if titanic else read_answer(reply)[0].get("error") is None
+            if allowed:
+                raise Breach(f"another principal was allowed {act} of job {id}: {reply!r:.200}")
+
+        self.ask(act, [id.encode()] if titanic else write_message({"job": id}), answered, outside=True)
+
+    def use_key(self, n: int) -> None:
+        """Another principal submits a job under a key of the owner."""
+        body = b"outside %d" % n
+        self.bodies.add(body)
+
+        def answered(reply: list[bytes], code: str, text: str) -> None:
+            row, _ = read_answer(reply) if reply else ({"error": code}, [])
+            if row.get("error") == KEY_REUSED:
+                raise Breach(f"key{n} of one principal is taken for another")
+            if row.get("error") is None:
+                self.foreign.add(str(row["job"]))
+
+        header: dict[str, object] = {"service": "work", "key": f"key{n}"}
+        self.ask("polydomo.submit", write_message(header, [body]), answered, outside=True)
 
     def fetch(self, id: str, body: bytes) -> None:
         def answered(reply: list[bytes], code: str, text: str) -> None:
@@ -284,6 +331,8 @@ class World:
 
     def check(self) -> None:
         tables = self.database.tables
+        if self.foreign & self.acknowledged.keys():
+            raise Breach(f"jobs of two principals are the same: {self.foreign & self.acknowledged.keys()}")
         for id, body in self.acknowledged.items():
             job = tables.jobs.get(id)
             if job is None:

@@ -5,6 +5,7 @@ from datetime import UTC, tzinfo
 from random import Random
 from typing import TYPE_CHECKING
 
+from polydomo.broker.access_rules import AccessRules, Rule
 from polydomo.broker.broker import Broker
 from polydomo.broker.durable import Durable
 from polydomo.broker.entropy import Entropy
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 START = 1_700_000_000.0  # the wall clock when a world begins
 DOOMED = b"doomed "  # the body of a job that can never succeed begins with this, and workers say so
 SERVICES = ("work", "kept.work")  # the second is durable for plain requests
+OWNER, POOL, OUTSIDER = "owner", "pool", "outsider"
+RULES = [
+    Rule(1, [OWNER], {"admin": ["*"]}),
+    Rule(2, [POOL], {"offer": ["*"]}),
+    Rule(3, [OUTSIDER], {"call": ["work", "titanic.*"]}),  # the same services, and none of the owner's jobs
+]
 
 
 class Dice(Entropy):
@@ -41,9 +48,10 @@ class Dice(Entropy):
 class Peer(Session):
     """A connection of a simulated client or worker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, principal: str) -> None:
         self.protocol = "sim"
         super().__init__(broker, DetachedLink(Hub(), Handler(), "sim"))
+        self.principal = self.link.principal = principal
 
     def send_final(self, request: Request, body: Body) -> None:
         if callable(request.ref):
@@ -76,7 +84,7 @@ class Hands(Peer):
     """A worker: answers, fails, or is lost with its requests."""
 
     def __init__(self, host: "Host") -> None:
-        super().__init__(host.broker)
+        super().__init__(host.broker, POOL)
         self.host = host
         self.worker: Worker | None = None
 
@@ -126,8 +134,10 @@ class Host:
         self.broker.use_jobs(self.durable)
         self.timer_at = 0.0
         self.hands: list[Hands] = []
-        self.client = Peer(self.broker)
+        self.broker.access.replace(AccessRules([OWNER, POOL, OUTSIDER], RULES))
+        self.client, self.outsider = Peer(self.broker, OWNER), Peer(self.broker, OUTSIDER)
         self.turn(lambda: self.broker.session_opened(self.client))
+        self.turn(lambda: self.broker.session_opened(self.outsider))
         for _ in range(2):
             self.hire()
         self.store.tick()

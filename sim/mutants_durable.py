@@ -300,6 +300,19 @@ def damage_not_recorded(stack: ExitStack) -> None:
     swap(stack, damage, "condemn", lambda condemn: lambda self, job, was_open=False: None)
 
 
+@mutant("a key belongs to nobody: the job of another principal is found under it")
+def keys_of_anyone(stack: ExitStack) -> None:
+    def make(scoped: Any) -> Any:
+        return lambda self: self.key
+
+    swap(stack, Job, "scoped_key", make)
+
+
+@mutant("everyone may fetch, cancel and close every job")
+def jobs_of_anyone(stack: ExitStack) -> None:
+    swap(stack, Durable, "may_use", lambda may: lambda self, request, job: True)
+
+
 def find(mutant: DurableMutant) -> int:
     """The first seed that finds the mutant, or 0."""
     with mutant.broken():

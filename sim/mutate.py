@@ -5,7 +5,7 @@ It prints the rows of the table in docs/reliability.md.
 
 import sys
 
-from sim import mutants, mutants_around, mutants_credit, mutants_greedy, mutants_security
+from sim import mutants, mutants_around, mutants_authority, mutants_credit, mutants_greedy, mutants_security
 from sim.breaking import MUTANTS, Mutant
 from sim.run import run_seed
 
@@ -17,6 +17,7 @@ __all__ = [
     "find",
     "mutants",
     "mutants_around",
+    "mutants_authority",
     "mutants_credit",
     "mutants_greedy",
     "mutants_security",

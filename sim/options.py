@@ -75,6 +75,7 @@ class Options:
     curve: float = 0.0  # fraction of ZMTP peers that authenticate with CURVE
     intruder: float = 0.0  # rate: a peer tries an unknown key, a stolen public key, or something it has no right to
     rights: float = 0.0  # rate: a reload grants or revokes a right
+    trespass: float = 0.0  # rate: a peer with few rights or none tries what it may not do
     unknown: float = 0.0  # fraction of calls to a service without workers
     slots: int = 1  # jobs that a worker connection asks for, if its protocol allows it
     extended: float = 0.0  # fraction of ZMTP peers that announce polydomo's extensions
@@ -217,6 +218,8 @@ def draw(seed: int) -> Options:
             options.workers[-1] = "http"
     if rng.random() < 0.2 and not secured:
         options.unattended = rng.choice((0.3, 2.0))
+    if secured and rng.random() < 0.5:
+        options.trespass = rng.choice((0.5, 2.0))
     return options
 
 

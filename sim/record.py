@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Row = tuple[object, ...]
 
 TAG = re.compile(rb"<([a-z0-9.]+)>")
+OUTSIDE = b"<garbage.outside>"  # in requests of principals that may not call the service FORWARD_TO
 MAX_CHUNKS = 4  # chunks that may wait to be written; then rows are dropped
 PART = re.compile(rb"\{([a-z0-9.]+)\|(\d+)\|(\w+)\}")
 

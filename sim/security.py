@@ -7,12 +7,14 @@ credentials and the right is never rejected. All keys and nonces come from the s
 from random import Random
 from typing import TYPE_CHECKING
 
-from polydomo.broker.access_rules import AccessRules, Rule
+from polydomo.broker.access_rules import AccessRules, Quota, Rule
 from polydomo.protocols import registry
 from polydomo.protocols.ends import Event, Failure, Job, Reply
+from polydomo.protocols.http_session import HttpSession
 from polydomo.server.access_file import ANONYMOUS, Credentials
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.curve import CookieKeys, CurveClient, CurveServer, KeyPair, new_pair
+from polydomo.wire.http import RequestHead
 from polydomo.wire.mechanism import Mechanism, Null
 from sim.peers import Line, Peer
 
@@ -21,6 +23,14 @@ if TYPE_CHECKING:
     from sim.world import World
 
 HONEST, GUEST = "honest", "guest"
+OUTSIDER = "outsider"  # may call the first service, the default queue of eMQP and Titanic
+NOBODY = "nobody"  # is known, and has no right at all
+FEW = (OUTSIDER, NOBODY)
+# principals of HTTP clients
+EVALUATOR = "evaluator"  # may call everything, which does not cover built-in services
+READER = "reader"  # may inspect, and not subscribe
+HASTY = "hasty"  # may send one request per second
+BEARER = "Bearer "
 EVERYTHING = {
     right: ["*"] for right in ("call", "offer", "publish", "subscribe", "register", "inspect", "tap", "bridge")
 }
@@ -37,7 +47,9 @@ class Keys:
         self.honest = new_pair(self.rng.randbytes)
         self.guest = new_pair(self.rng.randbytes)
         self.stranger = new_pair(self.rng.randbytes)
-        self.credentials = Credentials(curve={self.honest.public: HONEST, self.guest.public: GUEST})
+        self.pairs = {name: new_pair(self.rng.randbytes) for name in FEW}
+        curve = {self.honest.public: HONEST, self.guest.public: GUEST}
+        self.credentials = Credentials(curve={**curve, **{pair.public: name for name, pair in self.pairs.items()}})
 
     def client(self, keys: KeyPair, socket_type: bytes) -> CurveClient:
         return CurveClient(keys, self.server.public, self.rng.randbytes, socket_type)
@@ -58,7 +70,24 @@ class Guard:
         rules = [Rule(1, [HONEST, ANONYMOUS], EVERYTHING)]
         if self.allowed:
             rules.append(Rule(2, [GUEST], {"call": ["*"]}))
-        return AccessRules([HONEST, GUEST, ANONYMOUS], rules)
+        first = self.node.world.services[0].decode()
+        rules += [
+            Rule(3, [OUTSIDER], {"call": [first, "default", "titanic.*"]}),
+            Rule(4, [EVALUATOR], {"call": ["*"]}),
+            Rule(5, [READER], {"inspect": ["*"]}),
+            Rule(6, [HASTY], {"call": [first]}),
+        ]
+        known = [HONEST, GUEST, ANONYMOUS, *FEW, EVALUATOR, READER, HASTY]
+        return AccessRules(known, rules, {HASTY: Quota(requests_per_second=1.0)})
+
+    def may_call(self, who: str, service: bytes) -> bool:
+        """By rules of its own, not those of the broker."""
+        return who == OUTSIDER and (service in (self.node.world.services[0], b"default"))
+
+    def identify(self, session: HttpSession, head: RequestHead) -> str:
+        """The principal of an HTTP request. The simulated tokens are the names themselves."""
+        given = head.headers.get("authorization", "")
+        return given.removeprefix(BEARER) if given.startswith(BEARER) else ANONYMOUS
 
     def select(self, name: bytes) -> Mechanism:
         if name == b"CURVE":

@@ -81,6 +81,8 @@ class Watcher:
         service = request.service
         tag = self.node.recorder.tags.get(request.number, "")
         in_turn = self._came.pop(request, None) is not None  # otherwise a worker or a bridge returned it
+        if worker.session.runs_shared:
+            return  # it waits for a run of its key, and the run is a request of its own
         # a durable job goes on without its client
         if tag in self.cancelled and not request.session.is_bridge and not request.session.is_internal:
             self.breach("cancelled", f"request {request.number} was dispatched after its client had cancelled it", tag)
@@ -414,16 +416,16 @@ class Watcher:
         left = {
             "open requests": broker.open_requests,
             "held bytes": broker.held_bytes,
-            "workers": len(broker.workers),
+            "workers": sum(not worker.session.runs_shared for worker in broker.workers),
             "services": len(broker.services),
-            "crews": len(broker.session_workers),
+            "crews": sum(not session.runs_shared for session in broker.session_workers),
             "memo01 ids": len(broker.memo_workers),
             "stalled clients": len(broker.backpressure.paused),
             "tokens": sum(len(worker.held) for worker in broker.workers),
         }
         if connections:
             left["requests without clients"] = len(broker.unattended.requests)
-            left["connections"] = sum(not session.is_internal for session in broker.sessions)
+            left["connections"] = sum(not (session.is_internal or session.runs_shared) for session in broker.sessions)
             left["waiting clients"] = len(broker.durable.parked) if broker.durable is not None else 0
             left["timers"] = len(broker.timers)
             left["schedulers"] = len(broker.schedulers)

@@ -10,7 +10,7 @@ from polydomo.protocols.mdp_ends import Mdp1WorkerEnd
 from sim.http_ends import HttpWorkerEnd, worker_end
 from sim.options import FORWARD_TO
 from sim.peers import Line, NngSocket, Peer
-from sim.record import TAG
+from sim.record import OUTSIDE, TAG
 
 if TYPE_CHECKING:
     from sim.brokers import BrokerNode
@@ -179,6 +179,8 @@ class Worker(Peer):
         world = self.world
         found = TAG.search(b"".join(job.body)[:256])
         tag = found[1].decode() if found else ""
+        if OUTSIDE in b"".join(job.body) and (job.service or self.services[0]) == FORWARD_TO:
+            world.breach("trespass", f"{self.name} got a request whose origin may not call {FORWARD_TO!r}")
         trouble = world.troubled
         partials = rng.randint(1, 4) if rng.random() < options.partials else 0
         world.executions += 1

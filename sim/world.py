@@ -20,6 +20,7 @@ from sim.others import CatalogClient, CatalogService, Keeper, Publisher, Subscri
 from sim.peers import Peer
 from sim.record import Record
 from sim.security import Intruder, Keys
+from sim.trespass import Trespasser
 from sim.workers import SEVERAL, Worker
 
 CALLS_END = (
@@ -48,9 +49,10 @@ class World:
         self.submitted = 0
         self.executions = 0
         self.steps = 0
+        self.hurrying = 0.0  # until when a peer exceeds its quota
         self.largest = 41_000 if options.big else 200  # bytes of a body
         self.services = [b"s%d" % i for i in range(options.services)]
-        secured = options.curve or options.intruder or options.rights
+        secured = options.curve or options.intruder or options.rights or options.trespass
         self.keys = Keys(options.seed) if secured else None
         self.nodes = [
             BrokerNode(self, f"b{i}", Random(f"broker {i} {options.seed}"), Bridge) for i in range(options.brokers)
@@ -75,7 +77,7 @@ class World:
         number = 0
         for node in self.nodes:
             # Every service has a worker at every broker, or, if brokers are bridged, at one of them.
-            offered = [*self.services, *([FORWARD_TO] if options.forwarding else [])]
+            offered = [*self.services, *([FORWARD_TO] if options.forwarding or options.trespass else [])]
             crew = max(len(offered), len(options.workers))
             for i in range(crew):
                 protocol = options.workers[i % len(options.workers)]
@@ -195,7 +197,7 @@ class World:
 
     def _is_empty(self) -> bool:
         return all(
-            all(session.is_internal for session in node.broker.sessions)
+            all(session.is_internal or session.runs_shared for session in node.broker.sessions)
             and not node.broker.open_requests
             and not len(node.broker.timers)
             and not node.broker.catalog.active_entries()
@@ -310,6 +312,7 @@ class World:
         self._rate("client closes", options.client_crash, lambda: rng.choice(self.clients).hang_up())
         self._rate("intruder", options.intruder, lambda: Intruder(self, rng.choice(self.nodes)).start())
         self._rate("rights", options.rights, self._change_rights)
+        self._rate("trespass", options.trespass, lambda: Trespasser(self, rng.choice(self.nodes)).start())
 
         def be_greedy() -> None:
             for _ in range(rng.choice((1, 12))):
