@@ -193,6 +193,7 @@ RESUME_FRACTION: Final = 0.75  # A paused sender is resumed below this fraction 
 TURN_WORK: Final = 20_000  # Work of all connections in one turn of the loop: at most 20 ms.
 TURN_SHARE: Final = 2_000  # Work of one connection before it waits for the next turn.
 SLOW_CALLBACK: Final = 0.0005  # If handling a read took this many seconds, the time beyond its price is charged.
+MEASURED_ZMTP: Final = 8 * KIB  # Smaller reads of ZMTP are not timed: they are a few messages, whose price is known.
 SMALL_READ: Final = 512  # Input of fewer bytes is handled even if the turn is used up: to put it aside costs as much.
 LEAST_SHARE: Final = 200  # The same if many connections wait: 1,000 connections all get a turn within 200 ms.
 WORK_MESSAGE: Final = 2  # To split off and dispatch a message.

@@ -11,6 +11,7 @@ from polydomo.server.connection import Connection
 from polydomo.wire.link import PAUSE_SHARE_USED, Handler, Hub
 from polydomo.wire.turns import Turns
 from polydomo.wire.zmtp import ZmtpLink
+from tests.wire.zmtp_rig import GREETING_31, ready
 
 LARGE = bytes(limits.SMALL_READ + 1)
 
@@ -43,6 +44,23 @@ def test_a_slow_read_uses_up_the_share_and_the_turn(monkeypatch: pytest.MonkeyPa
     rig.connection.data_received(LARGE)
     assert rig.link.pauses == PAUSE_SHARE_USED
     assert rig.hub.work_left <= limits.TURN_WORK - 29_999
+
+
+def test_small_reads_of_zmtp_cost_their_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch)
+    connection = rig.connection
+    connection.server.overdue = cast(Any, SimpleNamespace(completed_handshake=lambda connection: None))
+    connection._take = connection._shake
+    connection.data_received(GREETING_31 + ready())
+    assert rig.link.open
+    left = rig.hub.work_left
+    connection._take = rig._take
+    rig.took = 0.03
+    connection.data_received(bytes(limits.MEASURED_ZMTP))
+    assert (rig.hub.work_left, rig.link.pauses) == (left, 0)
+    connection.data_received(bytes(limits.MEASURED_ZMTP + 1))
+    assert rig.link.pauses == PAUSE_SHARE_USED
+    assert rig.hub.work_left <= left - 29_999
 
 
 def test_a_quick_read_costs_its_price(monkeypatch: pytest.MonkeyPatch) -> None:

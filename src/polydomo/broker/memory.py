@@ -57,8 +57,7 @@ class MemoryAccount:
         self.cut = 0  # number of connections closed for memory
         self.throttled: dict[Link, None] = {}
         self._books: dict[str, Callable[[], int]] = {}
-        self._look_at = float("-inf")  # time of the next measurement, at the latest ...
-        self._look_after = 0  # ... or when the hub has done this much work
+        self.look_at = float("-inf")  # time of the next measurement, at the latest; ``hub.work_alarm`` may be sooner
         self._tight_since = 0.0  # since when memory is tight; 0: it is not
         self._scanned = float("-inf")  # time of the last full scan of the sessions
         self._requests = 0  # open requests at that time
@@ -87,6 +86,7 @@ class MemoryAccount:
         self.hub = hub
         if self.limit:
             hub.on_input_alarm = self._look
+            hub.on_work_alarm = self.look_soon
             hub.input_alarm = self._step()
 
     def _step(self) -> int:
@@ -147,18 +147,21 @@ class MemoryAccount:
     # --- when memory is short
 
     def end_turn(self) -> None:
-        """Measures if it is time, throttles, and closes connections as needed."""
-        hub = self.hub
-        if hub is not None and self.limit and (self._broker.now >= self._look_at or hub.work_done >= self._look_after):
+        """Called when ``look_at`` has passed: measures, throttles, and closes connections as needed."""
+        if self.limit and self.hub is not None:
             self._look(None)
+
+    def look_soon(self) -> None:
+        """Much work was done: measures at the end of this turn."""
+        self.look_at = float("-inf")
 
     def _look(self, receiving: Link | None) -> None:
         """``receiving``: the link that is receiving now, within a turn; its buffers are in use."""
         hub = self.hub
         assert hub is not None
         now = self._broker.now
-        self._look_at = now + MEMORY_INTERVAL
-        self._look_after = hub.work_done + MEMORY_WORK
+        self.look_at = now + MEMORY_INTERVAL
+        hub.work_alarm = hub.work_done + MEMORY_WORK
         total = self.measure()
         if total > self.limit * MEMORY_TIGHT:
             self._save(total, now, receiving)

@@ -39,7 +39,8 @@ def end_turn(broker: "Broker") -> None:
     if monitor.greeting:
         monitor.greet_some()
     broker.backpressure.end_turn()
-    broker.memory.end_turn()
+    if broker.now >= broker.memory.look_at:
+        broker.memory.end_turn()
     if monitor.frequent:
         monitor.fold_frequent()
     if broker.now >= monitor.fold_at:

@@ -170,7 +170,7 @@ class Mdp1Session(SingleWorkerSession):
         self._token = token = request.token
         self._due = b"".join((REPLY, token, DELIMITER))
         body = request.body or EMPTY_FRAME
-        head = REQUEST_DIGITS if self.dialect == GUIDE_DIGITS else REQUEST
+        head = REQUEST_DIGITS if self.dialect and self.dialect == GUIDE_DIGITS else REQUEST
         self.link.send_pieces((head, token, DELIMITER, body), len(body))
 
     def send_heartbeat(self, worker: Worker) -> None:

@@ -55,6 +55,7 @@ class Session(Handler):
             True  # False: each request takes the slow path (a listener for workers, access control, shutdown)
         )
         self.counted_as = self.protocol  # a copy on the instance, which is faster to read
+        self.origin_is_principal = self.origin_is_principal  # likewise
         self.number = 0
         self.since = 0.0  # when it was opened
         self.disconnected = False

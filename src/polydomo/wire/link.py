@@ -93,6 +93,8 @@ class Hub:
         self.work_left = NO_LIMIT if turns is None else turns.work  # in this turn, for all links together
         self.clock: Callable[[], float] | None = None  # seconds; None: work is charged by its price alone
         self.work_done = 0  # in all turns before this one
+        self.work_alarm = NO_LIMIT  # from this much ``work_done`` on, ``on_work_alarm`` is called when a turn begins
+        self.on_work_alarm: Callable[[], None] | None = None
         self.input_bytes = 0  # unfinished input of all links
         self.unsent_bytes = 0  # unsent bytes of all links
         self.holding: dict[Link, None] = {}  # links with many of either
@@ -107,8 +109,11 @@ class Hub:
         """Resumes links that waited for their turn, as far as the turn's work limit allows."""
         turns = self.turns
         if turns is not None:
-            self.work_done += turns.work - self.work_left
-            self.work_left = turns.work
+            work = turns.work
+            self.work_done = done = self.work_done + work - self.work_left
+            self.work_left = work
+            if done >= self.work_alarm and self.on_work_alarm is not None:
+                self.on_work_alarm()
             turns.number += 1
             if turns.waiting:
                 for link in turns.next_turn():
