@@ -36,7 +36,7 @@ from polydomo.pipeline.segments import (
     unit_of_hour,
 )
 from polydomo.pipeline.session import Session
-from polydomo.pipeline.sql import GATHERED, HOUR_US
+from polydomo.pipeline.sql import HOUR_US, gather
 from polydomo.pipeline.tables.audit import CHECKS
 from polydomo.pipeline.tables.capacity import Objective
 from polydomo.pipeline.tables.table import Table
@@ -333,7 +333,7 @@ class Batch:
     def _compute(self, units: list[str], fresh: Mapping[str, Sequence[Segment]]) -> None:
         rows = sum(segment.rows for segment in self._segments(units) if segment.kind == schema.MESSAGES)
         spark = self.spark.get(rows)
-        spark.conf.set(GATHERED, str(rows <= GATHERED_ROWS).lower())
+        gather(spark, rows <= GATHERED_ROWS)
         options, store = self.options, self.store
         dirty = self._open(self._segments(units))
         again: set[int] = set()

@@ -99,7 +99,7 @@ class Computation:
         if counts["steps"] or crossed:
             made = turns.several(self.near_messages, self.near_records, small)
             made.write.mode("overwrite").parquet(f"{self.staging}/{SEVERAL}")
-            several = spark.read.schema(_SEVERAL_DDL).parquet(f"{self.staging}/{SEVERAL}")
+            several = gathered(spark.read.schema(_SEVERAL_DDL).parquet(f"{self.staging}/{SEVERAL}"))
             if crossed:
                 bridged = turns.bridged(several, self.brokers)
         if counts["shared"]:

@@ -43,8 +43,13 @@ QUIET = {
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
-# On one machine a plan with few partitions needs no adapting, which would plan every stage again.
-LOCAL = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
+# On one machine a plan with few partitions needs no adapting, which would plan every stage again. Nor does
+# Spark check plans after each step of its optimizer: a check of Spark itself, which costs time in every query.
+LOCAL = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+    "spark.sql.lightweightPlanChangeValidation": "false",
+}
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 # For small batches: compiling quickly costs less than compiling well.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from polydomo.journal import histogram
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 HOUR_US = 3_600_000_000
 BRIDGE = "bridge"  # the protocol of a worker that is another broker
@@ -24,11 +24,30 @@ GATHERED = "spark.polydomo.gathered"  # the setting of a session that says so
 _SHUFFLES = re.compile(r"/\*gather\*/|/\*\+ REPARTITION\([^)]*\) \*/")
 
 
+# What a small batch needs least is stages: its frames have one partition, and are joined where they are.
+_SMALL = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
+_BEFORE = "spark.polydomo.before."  # the settings of the session before
+
+
+def gather(spark: "SparkSession", small: bool) -> None:
+    """Sets the session up for a small batch, or for any other."""
+    if small == (spark.conf.get(GATHERED, "") == "true"):
+        return
+    spark.conf.set(GATHERED, str(small).lower())
+    for name, value in _SMALL.items():
+        if small:
+            spark.conf.set(_BEFORE + name, str(spark.conf.get(name)))
+            spark.conf.set(name, value)
+        else:
+            spark.conf.set(name, str(spark.conf.get(_BEFORE + name)))
+
+
 def sql(text: str, **frames: "DataFrame") -> "DataFrame":
     """Runs a query over DataFrames, which it names in braces."""
     session: Any = next(iter(frames.values())).sparkSession
     if session.conf.get(GATHERED, "") == "true":
-        text = _SHUFFLES.sub("/*+ COALESCE(1) */", text)
+        # a hash join in one partition needs no other stage
+        text = _SHUFFLES.sub("/*+ COALESCE(1) */", text).replace("/*+ BROADCAST(", "/*+ SHUFFLE_HASH(")
     made: DataFrame = session.sql(text.replace(GATHER, ""), **frames)
     return made
 

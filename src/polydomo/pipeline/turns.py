@@ -121,12 +121,14 @@ WITH far AS (
 ),
 all_turns AS (
     SELECT l.root, array_sort(flatten(collect_list(s.turns))) AS turns FROM
-        (SELECT part, root FROM {links} UNION ALL SELECT DISTINCT root, root FROM {links}) l JOIN {several} s ON s.request = l.part
+        (SELECT /*gather*/ * FROM (SELECT part, root FROM {links} UNION ALL SELECT DISTINCT root, root FROM {links})) l
+        JOIN {several} s ON s.request = l.part
             GROUP BY l.root
 )
+SELECT /*gather*/ * FROM (
 SELECT root AS request, CAST(bridged AS INT) AS bridged, last.broker AS far_broker, last.worker_protocol AS far_protocol, turns,
     'requests' AS part FROM far JOIN all_turns USING (root)
-UNION ALL SELECT part, 0, '', '', NULL, 'far' FROM {links}
+UNION ALL SELECT part, 0, '', '', NULL, 'far' FROM {links})
 """
 
 

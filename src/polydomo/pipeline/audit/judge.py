@@ -189,7 +189,8 @@ FROM (
                     SELECT run, key, seq, time, counted, saved, saved_seq,
                         {plain}{"".join(f"looked_{place}, " for place in range(len(running)))}{added}, {so_far} FROM (SELECT {GATHER} *
                             FROM (
-                        SELECT m.run, {column} AS key, m.seq, m.time, ({counted}) AS counted, CAST(NULL AS ARRAY<BIGINT>) AS saved,
+                        SELECT {"/*+ BROADCASTJOIN(c) */" if chosen else ""} m.run, {column} AS key,
+                            m.seq, m.time, ({counted}) AS counted, CAST(NULL AS ARRAY<BIGINT>) AS saved,
                             CAST(NULL AS BIGINT) AS saved_seq, {plain}{flags + ", " if flags else ""}{amounts}
                         FROM ({_rows(kinds, words)}) m {chosen} WHERE ({counted}) OR ({looked})
                         UNION ALL

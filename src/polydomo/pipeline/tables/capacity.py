@@ -51,7 +51,8 @@ WITH took_part AS (
     WHERE greatest(t.protocol, coalesce(p.protocol, '')) NOT IN {BROKERS_OWN} GROUP BY t.h, t.broker, t.service
 ),
 parts AS (
-    SELECT {_SERVICE}, s.kind, bucket, n, ok, IF(turn, n, 0) AS turns, IF(turn, timed, 0) AS timed, IF(turn, run_us, 0) AS run_us,
+    SELECT /*+ BROADCASTJOIN(d) */ {_SERVICE}, s.kind, bucket, n, ok,
+        IF(turn, n, 0) AS turns, IF(turn, timed, 0) AS timed, IF(turn, run_us, 0) AS run_us,
         IF(turn, run_us2, 0D) AS run_us2, IF(turn, waited, 0) AS waited, IF(turn, wait_us, 0) AS wait_us, gaps, gap_us, gap_us2,
         CAST(round(coalesce(o.seconds, d.seconds) * 1e6D) AS BIGINT) AS objective_us, coalesce(o.target, d.target) AS target
     FROM (SELECT *, kind = 'turn' AS turn FROM {{sums}}
