@@ -19,7 +19,7 @@ from polydomo.stores.memory import MemoryBackend
 from sim.durable import run_seed
 from sim.replacing import swap
 
-SEEDS = 40  # seeds within which a mutant must be found
+SEEDS = 100  # seeds within which a mutant must be found
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,10 @@ WRITTEN_FOR: dict[Scope, dict[str, str]] = {
         "to-the-asker": "acceptances == 1 and client != asker",
     },
     CONNECTION: {"nothing-after-closing": "connection != 0 and closings > 0"},
-    SERVICE: {"given-back-first": "attempt == 1 and run_missing == 0 and returned > taken_again + given_up_waiting"},
+    SERVICE: {
+        "given-back-first": "attempt == 1 and run_missing == 0 and returned > taken_again + given_up_waiting"
+        " and protocol not in ('keyed', 'memoised')"
+    },
 }
 
 
