@@ -181,7 +181,7 @@ class Access:
         return self.allows(principal, right_to_hear(topic), topic.decode(errors="backslashreplace"))
 
     def may_know(self, session: Session, service: bytes) -> bool:
-        """Whether another broker is told that this one offers a service: if it may call it. Not recorded."""
+        """Whether this broker announces a service to another one: only if that one may call it. Not recorded."""
         if self.rules is None or session.is_sibling:
             return True
         return self.allows(acting(session, CALL), CALL, service.decode(errors="backslashreplace"))

@@ -28,7 +28,6 @@ from polydomo.errors import PolydomoError
 from polydomo.pipeline import delta
 from polydomo.pipeline.storage import LocalStorage, Storage, dump, has_scheme, load, storage_for
 from polydomo.pipeline.tables import TABLES
-from polydomo.pipeline.tables.table import Table
 
 OWN = "_polydomo"  # Spark ignores names that begin with an underscore
 FILE = re.compile(r"/([^/]+)/date=([0-9-]{10})/hour=(\d\d)/([^/]+)\.parquet$")
@@ -147,13 +146,12 @@ class Store:
         self,
         units: dict[str, dict[str, Any]],
         removes: Iterable[str] = (),
-        tables: Sequence[Table] = (),
         sums: Iterable[str] = (),
     ) -> None:
         """Publishes all staged files. They replace everything that the tables have of these units; of ``sums``, the tables that are
         computed from sums."""
         moves, gone = self._moves(units, sums)
-        self.replace(moves, [*gone, *removes], units, tables=tables)
+        self.replace(moves, [*gone, *removes], units)
 
     def replace(
         self,
@@ -161,12 +159,10 @@ class Store:
         removes: Iterable[str],
         units: dict[str, dict[str, Any]] | None = None,
         forget: Iterable[str] = (),
-        tables: Sequence[Table] = (),
     ) -> None:
-        """Moves staged files to their targets and removes others, as one change. ``forget`` lists units to remove from the tables.
-        ``tables`` are those besides TABLES that must exist."""
+        """Moves staged files to their targets and removes others, as one change. ``forget`` lists units to remove from the tables."""
         removes = {*removes}
-        moves = [*moves, *self._empties([*TABLES.values(), *tables], {target for _, target in moves}, removes)]
+        moves = [*moves, *self._empties({target for _, target in moves}, removes)]
         if self.has_log:
             moves, removes = delta.unique_names(
                 self.storage, moves, removes, self._is_table_file, self.staging.rsplit("/", 1)[-1]
@@ -215,11 +211,11 @@ class Store:
                 gone += [path for path in self.published(table, unit) if path not in targets]
         return moves, gone
 
-    def _empties(self, tables: Iterable[Table], targets: "set[str]", removed: "set[str]") -> list[list[str]]:
+    def _empties(self, targets: "set[str]", removed: "set[str]") -> list[list[str]]:
         """Stages an empty file for every table that will have no file after the change, so that the table can be read."""
         moves = []
         staged = {match[1] for match in map(FILE.search, targets) if match is not None}
-        for table in tables:
+        for table in TABLES.values():
             if table.name not in staged and not self.has_files(table.name, removed):
                 path = f"{self.staging}/{table.name}/{EMPTY}"
                 self.storage.write_table(path, table.arrow.empty_table())
