@@ -97,6 +97,8 @@ def test_waiting_ends() -> None:
     with testing.broker() as broker:
         with pytest.raises(TimeoutError, match="'nobody' has 0 workers, not 1"):
             broker.wait_for("nobody", timeout=0.05)
+        with pytest.raises(TimeoutError):  # not a KeyError: a service that is not known yet may still come
+            broker.wait_until(lambda server: bool(server.broker.services[b"nobody"].workers), timeout=0.05)
         with Client(broker.url) as client:
             client.connect()
             with pytest.raises(CallTimeout):

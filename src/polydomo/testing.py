@@ -140,7 +140,8 @@ class Broker:
             raise TimeoutError(f"after {timeout:g} s {service!r} has {found} workers, not {workers}") from None
 
     def wait_until(self, condition: Callable[[BrokerServer], bool], timeout: float = 60.0) -> None:
-        """Waits until ``condition()`` is true. It is called in the broker's thread. Raises TimeoutError."""
+        """Waits until ``condition()`` is true. It is called in the broker's thread. One that looks up a service or a worker that the
+        broker does not know yet (a LookupError) is not true yet. Raises TimeoutError."""
         self._background.run(self._until(condition, timeout))
 
     def close(self) -> None:
@@ -196,8 +197,15 @@ class Broker:
 
     async def _until(self, condition: Callable[[BrokerServer], bool], timeout: float) -> None:
         async with running_timeout(timeout):
-            while self._server is None or not condition(self._server):
+            while self._server is None or not _holds(condition, self._server):
                 await asyncio.sleep(POLL)
+
+
+def _holds(condition: Callable[[BrokerServer], bool], server: BrokerServer) -> bool:
+    try:
+        return condition(server)
+    except LookupError:
+        return False
 
 
 def _workers(server: BrokerServer, name: bytes) -> int:
