@@ -11,7 +11,7 @@ from bench.load import Load
 from bench.load_dialogs import Mdx
 from bench.load_peers import GREETING, MemoPeer, ZmtpPeer
 from polydomo.wire.frames import join
-from polydomo.wire.mechanism import command, properties
+from polydomo.wire.security.mechanism import command, properties
 
 
 class Asker(ZmtpPeer):

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import compare
 from polydomo.keys import write_pair
-from polydomo.wire.keys import encode_z85, parse_certificate
+from polydomo.wire.security.keys import encode_z85, parse_certificate
 from tests.certificates import Authority
 
 HERE = Path(__file__).resolve().parent

@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 
 from bench import duckdb_audit
-from polydomo.journal.rules import ONCE, RULES
+from polydomo.journal.reading.rules import ONCE, RULES
 from polydomo.journal.schema import MESSAGES, REQUESTS
 
 WINDOWS = (10, 60, 3600)  # seconds

@@ -27,9 +27,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from polydomo.protocols.job_messages import make_id
+from polydomo.model.job_messages import make_id
 from polydomo.wire.frames import join
-from polydomo.wire.mechanism import command, properties
+from polydomo.wire.security.mechanism import command, properties
 
 BODY = b"x" * 100
 OUTSTANDING = 64

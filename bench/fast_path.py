@@ -18,17 +18,17 @@ from collections.abc import Callable
 from polydomo import native
 from polydomo.broker.broker import Broker
 from polydomo.broker.entropy import Entropy
-from polydomo.broker.recorder import Recorder
-from polydomo.journal.chunk import Run
+from polydomo.broker.observe.recorder import Recorder
 from polydomo.journal.levels import Levels
-from polydomo.journal.recorder import JournalRecorder
+from polydomo.journal.recording.chunk import Run
+from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.protocols import registry
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.ends import ClientEnd, Event, Job, Reply, WorkerEnd
 from polydomo.wire.frames import join, split
 from polydomo.wire.link import Handler, Hub
 from polydomo.wire.turns import Turns
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 
 SERVICE = b"echo"
 PROTOCOLS = ("mdp1", "mdx", "emqp")

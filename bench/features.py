@@ -20,9 +20,9 @@ from pathlib import Path
 
 from bench import compare
 from bench.fast_path import PROTOCOLS, Bench
-from polydomo.broker.access_rules import AccessRules, Rule
 from polydomo.broker.broker import Broker
-from polydomo.broker.durable import Durable
+from polydomo.broker.guard.rules import AccessRules, Rule
+from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.ops import Loaded, Store
 from polydomo.broker.jobs.policy import JobPolicy
 

@@ -45,9 +45,10 @@ from bench.life import (
 )
 from bench.lives import make
 from bench.plant import plant
-from polydomo.journal import parquet, schema
+from polydomo.journal import schema
+from polydomo.journal.files import parquet
+from polydomo.journal.files.runs import segment_name
 from polydomo.journal.ids import ALPHABET
-from polydomo.journal.runs import segment_name
 from polydomo.journal.schema import MESSAGES, REQUESTS
 
 # --- as Parquet ---------------------------------------------------------------------------------------------------------

@@ -32,11 +32,11 @@ from polydomo.client.aio import AsyncClient
 from polydomo.journal import schema
 from polydomo.journal.journal import Journal
 from polydomo.journal.levels import Levels
-from polydomo.journal.reader import Reader
+from polydomo.journal.reading.reader import Reader
 from polydomo.limits import JOURNAL_CHUNKS
-from polydomo.protocols.model import Service, Worker
-from polydomo.protocols.request import new_request
-from polydomo.protocols.session import Session
+from polydomo.model.request import new_request
+from polydomo.model.service import Service, Worker
+from polydomo.model.session import Session
 from polydomo.wire.link import Handler, Hub, Link
 
 UP = "{python} -m polydomo up --listen tcp://127.0.0.1:{port} --data {data} --log-level error --journal {level}"

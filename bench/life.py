@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from polydomo.journal import schema
-from polydomo.protocols.bridge import BridgeSession
-from polydomo.protocols.request import CANCELLED, FAILED, INTERRUPTED, NO_WORKER, OK
+from polydomo.model.request import CANCELLED, FAILED, INTERRUPTED, NO_WORKER, OK
+from polydomo.protocols.bridge.session import BridgeSession
 
 Array = np.ndarray
 START = int(datetime(2026, 1, 31, 6, 10, tzinfo=UTC).timestamp() * 1e6)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 from bench.load_dialogs import Dialog
 from polydomo.keys import read_pair, read_public
 from polydomo.wire import cbor
-from polydomo.wire.curve import CurveClient
-from polydomo.wire.extensions import PROPERTY
-from polydomo.wire.mechanism import command, parse_command, properties
+from polydomo.wire.security.curve import CurveClient
+from polydomo.wire.security.mechanism import command, parse_command, properties
+from polydomo.wire.zmtp.extensions import PROPERTY
 
 if TYPE_CHECKING:
     from bench.load import Load

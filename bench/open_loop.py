@@ -4,7 +4,7 @@
     python -m bench.open_loop --rate 2000 --svg latency.svg
     python -m bench.open_loop --processes 2         ours with two processes as well
 
-An open loop: requests are due at fixed times (``polydomo.cli.bench_pace``), whether replies have come or not, and the latency of each
+An open loop: requests are due at fixed times (``polydomo.cli.bench.pace``), whether replies have come or not, and the latency of each
 counts from the time at which it was due. So a broker that stalls is charged for every request that was due meanwhile (no coordinated
 omission).
 The generator is the same for all (``bench/load.py``): one process plays 8 clients and 32 workers that echo. Every request carries its
@@ -30,8 +30,8 @@ from statistics import median
 
 from bench.compare import OURS, cpu, end, free_port, peers, wait_for
 from bench.load import Load
-from polydomo.cli.bench_pace import Pacer
-from polydomo.cli.bench_plot import duration, quantile, svg_plot, text_plot
+from polydomo.cli.bench.pace import Pacer
+from polydomo.cli.bench.plot import duration, quantile, svg_plot, text_plot
 
 PARTS = (0.5, 0.9, 0.99, 0.999, 1.0)
 NUMBER = 8  # bytes of the body that hold the number of the request

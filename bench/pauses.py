@@ -21,7 +21,7 @@ from typing import Any
 
 from bench.compare import end, free_port, wait_for
 from bench.open_loop import OpenLoop, play
-from polydomo.cli.bench_plot import duration, quantile
+from polydomo.cli.bench.plot import duration, quantile
 
 SHOWN = 12  # turns
 REPORT = "PAUSES_REPORT"  # environment variable: the file that the broker writes at its end
@@ -61,11 +61,11 @@ class Watch:
 
 def broker(words: "list[str]") -> None:
     """``polydomo up`` with a watch."""
-    from polydomo.broker.memory import MemoryAccount
-    from polydomo.broker.monitor import Monitor
+    from polydomo.broker.guard.memory import MemoryAccount
+    from polydomo.broker.observe.monitor import Monitor
     from polydomo.cli.main import app
-    from polydomo.journal.recorder import JournalRecorder
-    from polydomo.journal.writer import Writer
+    from polydomo.journal.files.writer import Writer
+    from polydomo.journal.recording.recorder import JournalRecorder
     from polydomo.server.server import BrokerServer
     from polydomo.wire.turns import Turns
 

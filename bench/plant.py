@@ -22,7 +22,7 @@ from bench.life import (
     visitor,
 )
 from polydomo.journal import schema
-from polydomo.journal.rules import ONCE, RULES
+from polydomo.journal.reading.rules import ONCE, RULES
 
 # These journals have no access control.
 ABOUT_ACCESS = frozenset(

@@ -23,7 +23,8 @@ from chaos.security import encrypt
 from polydomo.client.catalog import AsyncCatalog
 from polydomo.client.retry import Backoff
 from polydomo.errors import PolydomoError
-from polydomo.protocols import dbp, dbp_udp
+from polydomo.protocols.dbp import session as dbp
+from polydomo.protocols.dbp import udp
 from polydomo.wire.address import parse_url
 
 # --- MDP on pyzmq -----------------------------------------------------------------------------------------------------------
@@ -306,7 +307,7 @@ async def _catalog(options: Options) -> None:
                         await here.beat()
                     else:
                         with contextlib.suppress(OSError):
-                            sock.sendto(dbp_udp.write(dbp.HEARTBEAT, name, time.time()), ("127.0.0.1", options.lanes))
+                            sock.sendto(udp.write(dbp.HEARTBEAT, name, time.time()), ("127.0.0.1", options.lanes))
                     await asyncio.wait([lost], timeout=interval)
                     if stop.is_set() or lost.done():
                         break

@@ -123,8 +123,8 @@ def kind_of(call: str) -> str:
 
 def audit(data: Path) -> tuple[int, list[str]]:
     """Checks every rule on every row that all runs of the broker wrote."""
-    from polydomo.journal.audit import audit
-    from polydomo.journal.reader import Reader
+    from polydomo.journal.reading.audit import audit
+    from polydomo.journal.reading.reader import Reader
     from polydomo.journal.schema import KINDS
 
     reader = Reader([data / "near" / "journal", data / "far" / "journal"])

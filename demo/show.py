@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
-from polydomo.cli import render
-from polydomo.cli.render import Column
+from polydomo.cli.common import render
+from polydomo.cli.common.render import Column
 
 INDENT = "   "
 WIDEST = 100  # longer lines are hard to read

@@ -1,4 +1,4 @@
-"""Compiles the core of polydomo (wire, protocols, broker, and the hot modules of server and journal) with mypyc.
+"""Compiles the core of polydomo (wire, model, protocols, web, broker, and the hot modules of server and journal) with mypyc.
 
     python packaging/compiled_core.py                    the package with the compiled core, in build/compiled
     python packaging/compiled_core.py --check --to DIR   the same for tests: with seams (seams.py), not optimised, built faster
@@ -22,18 +22,23 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("src/polydomo")
-LAYERS = ("wire", "protocols", "broker")  # compiled as a whole
+LAYERS = ("wire", "model", "protocols", "web", "broker")  # compiled as a whole
 # Hot modules of other layers.
-HOT = ("journal/chunk.py", "journal/columns.py", "journal/recorder.py", "journal/trace_origin.py")
+HOT = (
+    "journal/recording/chunk.py",
+    "journal/files/columns.py",
+    "journal/recording/recorder.py",
+    "journal/recording/trace_origin.py",
+)
 
 # Not compiled: dataclasses whose defaults are read from the class; dataclasses that programs copy and pickle, which frozen compiled ones
 # do not allow; and what the libraries of clients and workers run, whose classes programs and tests inherit from and set attributes of.
 INTERPRETED = (
     "broker/policy.py",
-    "protocols/tuning.py",
-    "protocols/backoff.py",
+    "model/tuning.py",
+    "model/retry_policy.py",
     "wire/address.py",
-    "protocols/*ends.py",
+    "protocols/**/ends.py",
 )
 
 CONFIG = "packaging/mypyc.ini"

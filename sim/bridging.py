@@ -1,11 +1,11 @@
-"""A bridge between two brokers: one of them connects to the other, and reconnects, as ``server.outgoing`` does."""
+"""A bridge between two brokers: one of them connects to the other, and reconnects, as ``server.connections.outgoing`` does."""
 
 from typing import TYPE_CHECKING
 
 from polydomo.limits import CONNECT_TIME
-from polydomo.protocols.bridge import BridgeSession
+from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.wire.link import Handler, Link
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 from sim.network import Endpoint
 from sim.server_connection import ServerConnection
 from sim.wiretap import Tap

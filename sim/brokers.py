@@ -1,6 +1,6 @@
 """A broker process: the real ``Broker`` and its links, over simulated connections.
 
-It does what ``server.connection`` and ``server.server`` do with sockets: detects the wire protocol, handles the input of a turn of the
+It does what ``server/connections`` and ``server.server`` do with sockets: detects the wire protocol, handles the input of a turn of the
 loop, flushes once per turn, keeps one timer, applies the flags of the links, and closes connections without a handshake.
 """
 
@@ -11,22 +11,22 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from polydomo.broker.broker import Broker
+from polydomo.broker.catalog.udp_heartbeats import FORGED, UdpHeartbeats
 from polydomo.broker.entropy import Entropy
 from polydomo.broker.jobs.ops import Op
 from polydomo.broker.policy import Policy
 from polydomo.broker.timers import TIME_TOLERANCE
-from polydomo.broker.udp_heartbeats import FORGED, UdpHeartbeats
-from polydomo.journal.chunk import Run
+from polydomo.journal.recording.chunk import Run
 from polydomo.limits import HANDSHAKE_TIME
-from polydomo.protocols.http_api import HttpApi
-from polydomo.protocols.http_session import Site
-from polydomo.protocols.memo_values import MemoValues
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.tuning import Tuning
+from polydomo.protocols.memo.store_api import MemoValues
+from polydomo.web.api import HttpApi
+from polydomo.web.session import Site
 from polydomo.wire.bounds import Bounds
 from polydomo.wire.close_reason import CloseCause
-from polydomo.wire.extensions import Extensions
 from polydomo.wire.link import Hub
 from polydomo.wire.turns import Turns
+from polydomo.wire.zmtp.extensions import Extensions
 from sim.clock import Event
 from sim.kept import keep_jobs, new_disk
 from sim.network import Endpoint, Listener, Owner

@@ -6,10 +6,10 @@ each request. ``sim/watch.py`` has the rules that are checked during the run."""
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from polydomo.journal.audit import audit
-from polydomo.journal.rules import RULES
+from polydomo.journal.reading.audit import audit
+from polydomo.journal.reading.rules import RULES
 from polydomo.limits import MEMO_ANSWER_TIME
-from polydomo.protocols.request import OUTCOMES
+from polydomo.model.request import OUTCOMES
 from sim.record import PART
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from polydomo.limits import CONNECT_TIME
+from polydomo.model.request import GAVE_UP, INTERRUPTED, SHUTDOWN
 from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Reply
-from polydomo.protocols.memo_ends import MemoClientEnd
-from polydomo.protocols.request import GAVE_UP, INTERRUPTED, SHUTDOWN
+from polydomo.protocols.memo.ends import MemoClientEnd
 from sim.clock import Event as Timer
 from sim.http_ends import client_end
 from sim.peers import Line, NngSocket, Peer

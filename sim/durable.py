@@ -27,8 +27,8 @@ from itertools import count
 from random import Random
 
 from polydomo.broker.jobs import job as states
-from polydomo.protocols.job_messages import make_id, read_answer, write_message
-from polydomo.protocols.request import KEY_REUSED
+from polydomo.model.job_messages import make_id, read_answer, write_message
+from polydomo.model.request import KEY_REUSED
 from polydomo.stores.memory import Tables
 from polydomo.wire.frames import frame, join
 from sim.durable_hosts import DOOMED, START, Host

@@ -5,18 +5,18 @@ from datetime import UTC, tzinfo
 from random import Random
 from typing import TYPE_CHECKING
 
-from polydomo.broker.access_rules import AccessRules, Rule
 from polydomo.broker.broker import Broker
-from polydomo.broker.durable import Durable
 from polydomo.broker.entropy import Entropy
+from polydomo.broker.guard.rules import AccessRules, Rule
 from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.policy import JobPolicy, Listener
-from polydomo.protocols.backoff import Backoff
-from polydomo.protocols.detached_link import DetachedLink
-from polydomo.protocols.model import Worker
-from polydomo.protocols.request import Request
-from polydomo.protocols.session import Session
+from polydomo.model.detached_link import DetachedLink
+from polydomo.model.request import Request
+from polydomo.model.retry_policy import Backoff
+from polydomo.model.service import Worker
+from polydomo.model.session import Session
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body, frame, split
 from polydomo.wire.link import Handler, Hub

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from polydomo.wire.frames import join
-from polydomo.wire.mechanism import command, properties
+from polydomo.wire.security.mechanism import command, properties
 from sim.garbage import GREETING
 from sim.network import Endpoint, Owner
 from sim.peers import Peer

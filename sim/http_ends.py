@@ -8,8 +8,8 @@ import httptools
 
 from polydomo.protocols import registry
 from polydomo.protocols.ends import Cancelled, ClientEnd, Event, Failure, Frames, Job, Reply, WorkerEnd
-from polydomo.protocols.http_content import FRAMES_JSON, frame_from_json, frame_to_json
-from polydomo.wire.http import quote
+from polydomo.web.content import FRAMES_JSON, frame_from_json, frame_to_json
+from polydomo.wire.http.head import quote
 from polydomo.wire.link import Handler, Hub, Link
 
 LEASE = 20  # seconds; shorter than the silence that the other protocols are allowed

@@ -3,10 +3,10 @@
 from datetime import UTC
 from typing import TYPE_CHECKING
 
-from polydomo.broker.durable import Durable
+from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.ops import Op, Store
 from polydomo.broker.jobs.policy import JobPolicy
-from polydomo.protocols.backoff import Backoff
+from polydomo.model.retry_policy import Backoff
 from polydomo.stores.memory import MemoryBackend
 
 if TYPE_CHECKING:

@@ -20,23 +20,23 @@ used with another body. Checked at every step:
 from collections import Counter
 from random import Random
 
-from polydomo.broker import queues
 from polydomo.broker.broker import Broker
 from polydomo.broker.entropy import Entropy
-from polydomo.broker.memoising import Memoiser
 from polydomo.broker.policy import Policy
+from polydomo.broker.requests import queues
+from polydomo.broker.sharing.memoised import Memoiser
 from polydomo.journal import schema
-from polydomo.journal.audit import audit
-from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels
-from polydomo.journal.recorder import JournalRecorder
+from polydomo.journal.reading.audit import audit
+from polydomo.journal.recording.chunk import Run
+from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.limits import KEYED_LINGER
-from polydomo.protocols.detached_link import DetachedLink
-from polydomo.protocols.memo_values import MemoValues, StoreFault
-from polydomo.protocols.model import Worker
-from polydomo.protocols.request import DONE, KEY_REUSED, Request
-from polydomo.protocols.session import Session
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.detached_link import DetachedLink
+from polydomo.model.request import DONE, KEY_REUSED, Request
+from polydomo.model.service import Worker
+from polydomo.model.session import Session
+from polydomo.model.tuning import Tuning
+from polydomo.protocols.memo.store_api import MemoValues, StoreFault
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body, join, split
 from polydomo.wire.link import Handler, Hub

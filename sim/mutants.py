@@ -3,21 +3,22 @@
 from contextlib import ExitStack
 from typing import Any
 
-from polydomo.broker import deadlines, dispatch, liveness, outcomes, queues, replies, workers
-from polydomo.broker.backpressure import Backpressure
 from polydomo.broker.broker import Broker
-from polydomo.broker.tokens import Tokens
-from polydomo.protocols.dcp import DcpSession
-from polydomo.protocols.emqp import EmqpSession
-from polydomo.protocols.mdp1 import Mdp1Session
-from polydomo.protocols.mdp2 import Mdp2Session
-from polydomo.protocols.mdx import MdxSession
-from polydomo.protocols.memo_session import MemoSession
-from polydomo.protocols.model import Service, Worker
-from polydomo.protocols.request import DONE, QUEUED, Request, TimeLimits
-from polydomo.protocols.session import Session
-from polydomo.protocols.single_worker import SingleWorkerSession
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.broker.guard.backpressure import Backpressure
+from polydomo.broker.requests import deadlines, dispatch, outcomes, queues, replies
+from polydomo.broker.requests.tokens import Tokens
+from polydomo.broker.workers import liveness, registration
+from polydomo.model.request import DONE, QUEUED, Request, TimeLimits
+from polydomo.model.service import Service, Worker
+from polydomo.model.session import Session
+from polydomo.protocols.dcp.session import DcpSession
+from polydomo.protocols.emqp.session import EmqpSession
+from polydomo.protocols.mdp.mdp1 import Mdp1Session
+from polydomo.protocols.mdp.mdp2 import Mdp2Session
+from polydomo.protocols.mdp.single_worker import SingleWorkerSession
+from polydomo.protocols.mdx.session import MdxSession
+from polydomo.protocols.memo.session import MemoSession
+from polydomo.wire.zmtp.link import ZmtpLink
 from sim.breaking import both, mutant, swap
 
 LOSSES = ["worker_crash=0.6", "worker_freeze=0.2", "leaving=0.1"]
@@ -147,7 +148,7 @@ def attempts_unbounded(stack: ExitStack) -> None:
 
         return mutated
 
-    swap(stack, workers, "requeue", make)
+    swap(stack, registration, "requeue", make)
 
 
 @mutant(
@@ -165,7 +166,7 @@ def partials_mixed(stack: ExitStack) -> None:
 
         return mutated
 
-    swap(stack, workers, "requeue", make)
+    swap(stack, registration, "requeue", make)
 
 
 @mutant(
@@ -182,7 +183,7 @@ def held_partials_kept(stack: ExitStack) -> None:
 
         return mutated
 
-    swap(stack, workers, "requeue", make)
+    swap(stack, registration, "requeue", make)
 
 
 @mutant("the workers of a lost connection stay registered", *LOSSES)

@@ -4,24 +4,26 @@ from contextlib import ExitStack
 from typing import Any
 
 from polydomo import limits
-from polydomo.broker import admission, liveness, queues, timekeeping
-from polydomo.broker.bridging import Bridging
+from polydomo.broker import timekeeping
 from polydomo.broker.broker import Broker
-from polydomo.broker.catalog import Catalog
-from polydomo.broker.durable import Durable
-from polydomo.broker.durable_order import DurableOrder
-from polydomo.broker.siblings import Siblings
-from polydomo.broker.subscriptions import Subscriptions
-from polydomo.broker.udp_heartbeats import BEAT, UdpHeartbeats
-from polydomo.journal.recorder import JournalRecorder
-from polydomo.protocols.bridge import BridgeSession
-from polydomo.protocols.dbp import DbpSession
-from polydomo.protocols.dcp import DcpSession
-from polydomo.protocols.emqp import EmqpSession
-from polydomo.protocols.model import Path, Publication, Service, Worker
-from polydomo.protocols.pubsub import SubscriberSession
-from polydomo.protocols.request import Request
-from polydomo.protocols.session import Session
+from polydomo.broker.catalog.catalog import Catalog
+from polydomo.broker.catalog.udp_heartbeats import BEAT, UdpHeartbeats
+from polydomo.broker.cluster.bridging import Bridging
+from polydomo.broker.cluster.siblings import Siblings
+from polydomo.broker.jobs.durable import Durable
+from polydomo.broker.jobs.durable_order import DurableOrder
+from polydomo.broker.requests import admission, queues
+from polydomo.broker.topics.subscriptions import Subscriptions
+from polydomo.broker.workers import liveness
+from polydomo.journal.recording.recorder import JournalRecorder
+from polydomo.model.request import Request
+from polydomo.model.service import Path, Publication, Service, Worker
+from polydomo.model.session import Session
+from polydomo.protocols.bridge.session import BridgeSession
+from polydomo.protocols.dbp.session import DbpSession
+from polydomo.protocols.dcp.session import DcpSession
+from polydomo.protocols.emqp.session import EmqpSession
+from polydomo.protocols.pubsub.session import SubscriberSession
 from polydomo.wire.frames import Body
 from sim.breaking import both, mutant, swap
 from sim.brokers import BrokerNode

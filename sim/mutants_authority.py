@@ -3,14 +3,14 @@
 from contextlib import ExitStack
 from typing import Any
 
-from polydomo.broker import replies
-from polydomo.broker.access import CALL, Access
 from polydomo.broker.broker import Broker
-from polydomo.broker.durable import Durable
-from polydomo.protocols import emqp_schedules
-from polydomo.protocols.emqp_commands import SCHEDULER_RIGHT
-from polydomo.protocols.request import Request
-from polydomo.protocols.session import Session
+from polydomo.broker.guard.access import CALL, Access
+from polydomo.broker.jobs.durable import Durable
+from polydomo.broker.requests import replies
+from polydomo.model.request import Request
+from polydomo.model.session import Session
+from polydomo.protocols.emqp import schedules
+from polydomo.protocols.emqp.commands import SCHEDULER_RIGHT
 from sim.breaking import both, mutant, swap
 
 TRIED = [*both("mdx,mdx"), "services=1", "trespass=6", "pace=2", "trouble=12"]
@@ -20,7 +20,7 @@ FORWARDED = [*both("dcp,dcp"), "services=1", "trespass=6", "pace=2", "forwarding
 
 @mutant("SCHEDULE needs no right", *KEPT)
 def schedule_unchecked(stack: ExitStack) -> None:
-    swap(stack, emqp_schedules, "allowed", lambda allowed: lambda broker, session, principal, message: True)
+    swap(stack, schedules, "allowed", lambda allowed: lambda broker, session, principal, message: True)
 
 
 @mutant("UNSCHEDULE needs no right, and removes the schedule of anyone", *KEPT)
@@ -36,7 +36,7 @@ def unschedule_unchecked(stack: ExitStack) -> None:
 
         return mutated
 
-    swap(stack, emqp_schedules, "allowed", make)
+    swap(stack, schedules, "allowed", make)
     swap(stack, Durable, "schedule_for", nameless)
 
 

@@ -3,14 +3,15 @@
 from contextlib import ExitStack
 from typing import Any
 
-from polydomo.broker import credit, dispatch, outcomes, workers
 from polydomo.broker.broker import Broker
-from polydomo.protocols.dcp import DcpSession
-from polydomo.protocols.emqp import EmqpSession
-from polydomo.protocols.mdx import MdxSession
-from polydomo.protocols.model import Departure, Service, Worker
-from polydomo.protocols.request import DONE, Request
-from polydomo.protocols.session import Session
+from polydomo.broker.requests import credit, dispatch, outcomes
+from polydomo.broker.workers import registration
+from polydomo.model.request import DONE, Request
+from polydomo.model.service import Departure, Service, Worker
+from polydomo.model.session import Session
+from polydomo.protocols.dcp.session import DcpSession
+from polydomo.protocols.emqp.session import EmqpSession
+from polydomo.protocols.mdx.session import MdxSession
 from sim.breaking import both, mutant, swap
 
 CREDIT = (*both("mdx,mdx,mdx"), "services=1", "extended=1", "credit=2", "prefetch=3", "pace=0.2", "burst=6", "slow=0.2")
@@ -54,7 +55,7 @@ def prefetched_lost(stack: ExitStack) -> None:
 
         return mutated
 
-    swap(stack, workers, "lose", make)
+    swap(stack, registration, "lose", make)
 
 
 @mutant("a cancelled request is dispatched", *CANCELLING)
@@ -149,7 +150,7 @@ def taken_unasked(stack: ExitStack) -> None:
         def mutated(self: MdxSession, worker: Worker, request: Request) -> None:
             revoke(self, worker, request)
             del worker.held[request.token]
-            workers.take_back(self.broker, request, worker)  # type: ignore[arg-type]
+            registration.take_back(self.broker, request, worker)  # type: ignore[arg-type]
             dispatch.serve_queue(self.broker, request.service)  # type: ignore[arg-type]
             dispatch.request_answered(self.broker, worker)  # type: ignore[arg-type]
 
@@ -162,11 +163,11 @@ def taken_unasked(stack: ExitStack) -> None:
 def release_counts(stack: ExitStack) -> None:
     def make(take_back: Any) -> Any:
         def mutated(broker: Broker, request: Request, worker: Worker) -> None:
-            workers.requeue(broker, request, worker, "released")
+            registration.requeue(broker, request, worker, "released")
 
         return mutated
 
-    swap(stack, workers, "take_back", make)
+    swap(stack, registration, "take_back", make)
 
 
 @mutant("a released request is forgotten", *CREDIT)

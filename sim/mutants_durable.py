@@ -5,9 +5,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from polydomo.broker.durable import Durable
 from polydomo.broker.jobs import damage
 from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.failures import NEVER, NOT_SAID
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import Jobs

@@ -3,8 +3,8 @@
 from contextlib import ExitStack
 from typing import Any
 
-from polydomo.broker.backpressure import Backpressure
-from polydomo.broker.memory import MemoryAccount
+from polydomo.broker.guard.backpressure import Backpressure
+from polydomo.broker.guard.memory import MemoryAccount
 from polydomo.wire.link import Hub, Link
 from polydomo.wire.turns import Turns
 from sim.breaking import both, mutant, swap

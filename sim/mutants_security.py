@@ -3,12 +3,12 @@
 from contextlib import ExitStack
 from typing import Any
 
-from polydomo.broker.access import CALL, OFFER, Access
-from polydomo.protocols.request import Request
-from polydomo.protocols.session import Session
-from polydomo.server.access_file import Credentials
-from polydomo.wire.curve import CurveServer
-from polydomo.wire.curve_traffic import CurveTraffic
+from polydomo.broker.guard.access import CALL, OFFER, Access
+from polydomo.model.request import Request
+from polydomo.model.session import Session
+from polydomo.server.access.file import Credentials
+from polydomo.wire.security.curve import CurveServer
+from polydomo.wire.security.curve_traffic import CurveTraffic
 from sim.breaking import both, mutant, swap
 
 SECURED = [*both("mdx,mdx"), "curve=1", "pace=0.3"]

@@ -7,8 +7,9 @@ in which they were published.
 
 from typing import TYPE_CHECKING, Any
 
-from polydomo.protocols import dbp, dbp_udp
-from polydomo.protocols.dbp_ends import Acknowledged, Approved, DbpEnd, Denied, Disconnected, Info
+from polydomo.protocols.dbp import session as dbp
+from polydomo.protocols.dbp import udp
+from polydomo.protocols.dbp.ends import Acknowledged, Approved, DbpEnd, Denied, Disconnected, Info
 from sim.peers import Line, Peer
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class CatalogService(Keeper):
             line.close(abort=True)
             self.lost(line, "the broker is silent")
             return
-        data = dbp_udp.write(dbp.HEARTBEAT, self.name, self.now)
+        data = udp.write(dbp.HEARTBEAT, self.name, self.now)
         self.world.network.send_datagram(self, self.node, data)
         if self.rng.random() < 0.3 or not self.world.troubled:  # "on a missed beat both fall back to the connection"
             self.speaker.end.beat(self.now)

@@ -16,9 +16,9 @@ from polydomo.wire import frames, sp
 from polydomo.wire.bounds import DEFAULT_BOUNDS, Bounds
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.link import Handler, Hub, Link
-from polydomo.wire.mechanism import Mechanism
+from polydomo.wire.security.mechanism import Mechanism
 from polydomo.wire.sp import SpLink
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 from sim import clock
 from sim.http_ends import HttpPeerLink, read_message
 from sim.network import Dialing, Endpoint, Owner

@@ -8,14 +8,14 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Any
 
-from polydomo.journal import chunk as shapes
-from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels
-from polydomo.journal.recorder import JournalRecorder
+from polydomo.journal.recording import chunk as shapes
+from polydomo.journal.recording.chunk import Run
+from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES
-from polydomo.protocols.model import Departure, Worker
-from polydomo.protocols.request import Request
-from polydomo.protocols.session import Session
+from polydomo.model.request import Request
+from polydomo.model.service import Departure, Worker
+from polydomo.model.session import Session
 
 if TYPE_CHECKING:
     from sim.brokers import BrokerNode

@@ -7,15 +7,15 @@ credentials and the right is never rejected. All keys and nonces come from the s
 from random import Random
 from typing import TYPE_CHECKING
 
-from polydomo.broker.access_rules import AccessRules, Quota, Rule
+from polydomo.broker.guard.rules import AccessRules, Quota, Rule
 from polydomo.protocols import registry
 from polydomo.protocols.ends import Event, Failure, Job, Reply
-from polydomo.protocols.http_session import HttpSession
-from polydomo.server.access_file import ANONYMOUS, Credentials
+from polydomo.server.access.file import ANONYMOUS, Credentials
+from polydomo.web.session import HttpSession
 from polydomo.wire.close_reason import CloseCause
-from polydomo.wire.curve import CookieKeys, CurveClient, CurveServer, KeyPair, new_pair
-from polydomo.wire.http import RequestHead
-from polydomo.wire.mechanism import Mechanism, Null
+from polydomo.wire.http.head import RequestHead
+from polydomo.wire.security.curve import CookieKeys, CurveClient, CurveServer, KeyPair, new_pair
+from polydomo.wire.security.mechanism import Mechanism, Null
 from sim.peers import Line, Peer
 
 if TYPE_CHECKING:

@@ -1,15 +1,15 @@
-"""One connection of a simulated broker, with the real link and session. It does what ``server.connection`` does with a socket."""
+"""One connection of a simulated broker, with the real link and session. It does what ``server/connections`` does with a socket."""
 
 from typing import TYPE_CHECKING
 
-from polydomo.protocols.http_session import HttpSession
-from polydomo.protocols.session import Session
-from polydomo.server.access_file import ANONYMOUS
+from polydomo.model.session import Session
+from polydomo.server.access.file import ANONYMOUS
+from polydomo.web.session import HttpSession
 from polydomo.wire.close_reason import CloseCause
-from polydomo.wire.http_link import HttpLink
+from polydomo.wire.http.link import HttpLink
 from polydomo.wire.link import ABORTING, PAUSE_NOT_READING, Link
 from polydomo.wire.sp import SpLink
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 from sim.network import Endpoint, Owner
 from sim.wiretap import Tap, TappedDetector
 

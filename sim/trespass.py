@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from polydomo.broker.jobs.job import Job
+from polydomo.model.job_messages import write_message
 from polydomo.protocols import registry
 from polydomo.protocols.ends import Event
-from polydomo.protocols.job_messages import write_message
-from polydomo.wire.curve import KeyPair
-from polydomo.wire.mechanism import Mechanism
+from polydomo.wire.security.curve import KeyPair
+from polydomo.wire.security.mechanism import Mechanism
 from sim.http_ends import request
 from sim.options import FORWARD_TO, PROTOCOLS
 from sim.peers import Line, Peer

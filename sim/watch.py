@@ -3,14 +3,15 @@
 from typing import TYPE_CHECKING
 
 from polydomo import limits
-from polydomo.broker import queues, service_table
-from polydomo.protocols.emqp import EmqpRef
-from polydomo.protocols.model import LOST, Service, Worker
-from polydomo.protocols.request import ASKED, CANCELLED, GAVE_UP, HELD, NOT_ASKED, QUEUED, Request
-from polydomo.protocols.session import Session
+from polydomo.broker import service_table
+from polydomo.broker.requests import queues
+from polydomo.model.request import ASKED, CANCELLED, GAVE_UP, HELD, NOT_ASKED, QUEUED, Request
+from polydomo.model.service import LOST, Service, Worker
+from polydomo.model.session import Session
+from polydomo.protocols.emqp.session import EmqpRef
 from polydomo.wire.link import PAUSE_SHARE_USED, Link
 from polydomo.wire.sp import SpLink
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 from sim.dialog import Dialog
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ them. It sees received messages through ``TappedSession``, the link's handler, w
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from polydomo.protocols.bridge import BridgeSession
-from polydomo.protocols.broker_api import BrokerApi
+from polydomo.model.broker_api import BrokerApi
+from polydomo.model.session import Session
+from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.protocols.detect import Detector
-from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
+from polydomo.protocols.pubsub.session import PublisherSession, SubscriberSession
 from polydomo.protocols.registry import Protocol
-from polydomo.protocols.session import Session
 from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.link import Handler, Link
 from sim import dialogs

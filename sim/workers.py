@@ -4,9 +4,9 @@ library."""
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from polydomo.protocols.dcp_ends import DcpWorkerEnd
+from polydomo.protocols.dcp.ends import DcpWorkerEnd
 from polydomo.protocols.ends import Cancelled, Dismissed, Event, Job, Revoked, WorkerEnd
-from polydomo.protocols.mdp_ends import Mdp1WorkerEnd
+from polydomo.protocols.mdp.ends import Mdp1WorkerEnd
 from sim.http_ends import HttpWorkerEnd, worker_end
 from sim.options import FORWARD_TO
 from sim.peers import Line, NngSocket, Peer

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from itertools import combinations, pairwise
 from random import Random
 
-from polydomo.protocols import dbp, dbp_udp
+from polydomo.protocols.dbp import session as dbp
+from polydomo.protocols.dbp import udp
 from sim.bridging import Bridge
 from sim.brokers import BrokerNode
 from sim.checker import Breach, check
@@ -274,7 +275,7 @@ class World:
         def forge() -> None:
             """Sends a DISCONNECT in the name of a service from another address: it must have no effect."""
             for name in self.catalog_names:
-                data = dbp_udp.write(dbp.DISCONNECT, name, self.scheduler.now)
+                data = udp.write(dbp.DISCONNECT, name, self.scheduler.now)
                 self.network.send_datagram(Process(self.scheduler, "forger"), self.nodes[0], data)
 
         def fill_disk(node: BrokerNode) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
+from polydomo.model.session import Session
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.registry import Protocol
-from polydomo.protocols.session import Session
 from polydomo.wire.link import Link
 from sim.replacing import CAN_REPLACE
 

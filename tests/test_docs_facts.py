@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from polydomo import limits
-from polydomo.protocols import request
-from polydomo.server.settings import Settings, variable_of
+from polydomo.model import request
+from polydomo.server.settings.settings import Settings, variable_of
 
 ROOT = Path(__file__).parents[1]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -99,7 +99,7 @@ def test_the_settings_that_are_listed_have_their_defaults() -> None:
 def test_the_example_file_is_taken() -> None:
     import tomllib
 
-    from polydomo.server import settings
+    from polydomo.server.settings import settings
 
     blocks = re.findall(r"```toml\n(.*?)```", OPERATIONS, re.DOTALL)
     assert blocks

@@ -97,11 +97,11 @@ def test_the_fixture_of_the_docstring(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "polydomo.cli.inspection",
-        "polydomo.cli.logs",
-        "polydomo.cli.watch_view",
-        "polydomo.cli.pipeline",
-        "polydomo.cli.tap",
+        "polydomo.cli.inspect.inspection",
+        "polydomo.cli.inspect.logs",
+        "polydomo.cli.inspect.watch_view",
+        "polydomo.cli.pipeline.pipeline",
+        "polydomo.cli.inspect.tap",
         "polydomo.client.message",
         "polydomo.worker.call",
         "polydomo.protocols.registry",

@@ -15,7 +15,7 @@ import pytest
 import polydomo
 import polydomo.logs
 import polydomo.testing
-from polydomo.broker.request_ids import is_id
+from polydomo.broker.requests.request_ids import is_id
 from polydomo.client.publisher import Publisher
 from polydomo.client.subscriber import AsyncSubscriber
 from polydomo.limits import MAX_LOG_RECORD
@@ -203,7 +203,7 @@ def test_a_program_whose_broker_is_gone_ends_and_counts_its_records_as_dropped()
 def test_all_publishers_together_hold_the_exit_up_for_one_second() -> None:
     program = """
 import time, atexit
-from polydomo.broker.request_ids import is_id
+from polydomo.broker.requests.request_ids import is_id
 from polydomo.client.publisher import Publisher
 atexit.register(lambda: print(time.monotonic() - ended))
 publishers = [Publisher("tcp://127.0.0.1:9") for _ in range(8)]

@@ -5,10 +5,10 @@ import dataclasses
 from pathlib import Path
 
 from polydomo.broker.policy import Policy
-from polydomo.protocols.tuning import Tuning
-from polydomo.server import setting_sections, settings
+from polydomo.model.tuning import Tuning
+from polydomo.server.settings import sections, settings
 
-SOURCES = Path(settings.__file__).parents[1]
+SOURCES = Path(settings.__file__).parents[2]
 
 
 def test_the_core_and_the_protocols_do_not_hold_the_same_setting_twice() -> None:
@@ -19,7 +19,7 @@ def test_the_core_and_the_protocols_do_not_hold_the_same_setting_twice() -> None
 
 def test_no_record_of_settings_has_a_number_of_its_own() -> None:
     """A default is a name of ``limits.py``; 0 stands for "not set"."""
-    files = ["broker/policy.py", "protocols/tuning.py", "server/setting_sections.py", "server/settings.py"]
+    files = ["broker/policy.py", "model/tuning.py", "server/settings/sections.py", "server/settings/settings.py"]
     found = []
     for file in files:
         for default in _defaults(ast.parse((SOURCES / file).read_text())):
@@ -37,7 +37,7 @@ def test_every_field_of_the_core_and_the_protocols_can_be_set() -> None:
         given = {word.arg for call in ast.walk(method) if isinstance(call, ast.Call) for word in call.keywords}
         assert {field.name for field in dataclasses.fields(record)} <= given
     assert plain.policy().max_message == plain.limits.max_message
-    assert setting_sections.Limits().max_message == plain.limits.max_message
+    assert sections.Limits().max_message == plain.limits.max_message
 
 
 def _defaults(tree: ast.Module) -> list[ast.expr]:

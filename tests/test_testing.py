@@ -23,7 +23,7 @@ from polydomo import (
     testing,
 )
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import Settings
+from polydomo.server.settings.settings import Settings
 
 WAIT = 60.0
 

@@ -12,9 +12,9 @@ from chaos.siege.stand import Stand, attack
 from chaos.siege.trust import heard
 from chaos.siege.work import seconds
 from polydomo.keys import read_public
-from polydomo.protocols import dbp as names
-from polydomo.protocols import dbp_udp
-from polydomo.wire.curve import CurveClient, new_pair
+from polydomo.protocols.dbp import session as names
+from polydomo.protocols.dbp import udp
+from polydomo.wire.security.curve import CurveClient, new_pair
 
 CURVE = b"CURVE".ljust(20, b"\0") + bytes(32)
 
@@ -91,7 +91,7 @@ def _no_answer(stand: Stand) -> list[str]:
 
 @attack("UDP: beacons, heartbeats and garbage from a spoofed source", check=_no_answer)
 def spoofed_datagrams(stand: Stand) -> list[Foe]:
-    forged = [dbp_udp.write(names.HEARTBEAT, f"service-{number}", 1.0e9) for number in range(100)]
+    forged = [udp.write(names.HEARTBEAT, f"service-{number}", 1.0e9) for number in range(100)]
     garbage = [os.urandom(1400), b"", b"SHALOM 5246", b"\x01\x00" * 700, bytes(60_000)]
     stand.notes["answered"] = datagrams(stand, [*forged, *garbage])
     return []
@@ -112,7 +112,7 @@ def amplified_heartbeats(stand: Stand) -> list[Foe]:
     service = Foe.zmtp(stand.port)
     service.socket.sendall(dbp(b"UwU", json.dumps({"name": "beats", "heartbeat": 1}).encode()))
     service.receive()
-    beat = dbp_udp.write(names.HEARTBEAT, "beats", 1.0e9)
+    beat = udp.write(names.HEARTBEAT, "beats", 1.0e9)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as audience:
         audience.bind(("127.0.0.1", stand.udp))
         audience.setblocking(False)

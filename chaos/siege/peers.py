@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Self
 
-from polydomo.protocols import memo
+from polydomo.protocols.memo import messages
 from polydomo.wire.frames import join
 
 SIGNATURE = b"\xff" + bytes(7) + b"\x01\x7f"
@@ -213,7 +213,7 @@ def names(count: int, start: int = 0) -> list[bytes]:
 
 
 def memo_ready(number: int, services: list[bytes]) -> bytes:
-    return sp_message(number, memo.ready(services))
+    return sp_message(number, messages.ready(services))
 
 
 def offer_services(port: int, count: int) -> list[Foe]:

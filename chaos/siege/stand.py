@@ -236,7 +236,7 @@ def free_udp_port() -> int:
 
 
 def has_setting(name: str) -> bool:
-    from polydomo.server.settings import Settings
+    from polydomo.server.settings.settings import Settings
 
     group, _, key = name.partition(".")
     return hasattr(getattr(Settings(), group), key)

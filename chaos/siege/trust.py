@@ -130,13 +130,13 @@ def _few_beats(stand: Stand) -> list[str]:
 def forged_goodbyes(stand: Stand) -> list[Foe]:
     import socket
 
-    from polydomo.protocols import dbp as names
-    from polydomo.protocols import dbp_udp
+    from polydomo.protocols.dbp import session as names
+    from polydomo.protocols.dbp import udp
 
     victim = Foe.zmtp(stand.port)
     victim.socket.sendall(dbp(b"UwU", json.dumps({"name": "victim", "heartbeat": 60}).encode()))
     victim.receive()
-    goodbye = dbp_udp.write(names.DISCONNECT, "victim", 1.0e9)
+    goodbye = udp.write(names.DISCONNECT, "victim", 1.0e9)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forger:
         for number in range(5000):
             forger.sendto(goodbye, ("127.0.0.1", stand.port))

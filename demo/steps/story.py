@@ -49,8 +49,8 @@ def finished(stage: Stage) -> list[dict[str, Any]]:
 def traces(stage: Stage, rows: list[dict[str, Any]]) -> dict[str, list[dict[str, str]]]:
     """The steps of each of these requests, by its id."""
     from polydomo.journal import ids
-    from polydomo.journal.reader import Reader
-    from polydomo.journal.story import story_of
+    from polydomo.journal.reading.reader import Reader
+    from polydomo.journal.reading.story import story_of
 
     reader = Reader([Path(stage.ask("journal")["directory"])])
     found = {}

@@ -42,7 +42,7 @@ from polydomo.errors import (
 
 if TYPE_CHECKING:
     from polydomo.client import AsyncClient, Client, Message, Result, Retries, Security
-    from polydomo.protocols.backoff import Backoff
+    from polydomo.model.retry_policy import Backoff
     from polydomo.worker import AsyncWorker, Call, Worker
 
 __version__ = "0.2.0"
@@ -80,7 +80,7 @@ _LAZY = {
     "Message": "polydomo.client",
     "Result": "polydomo.client",
     "Retries": "polydomo.client",
-    "Backoff": "polydomo.protocols.backoff",
+    "Backoff": "polydomo.model.retry_policy",
     "Security": "polydomo.client",
     "AsyncWorker": "polydomo.worker",
     "Call": "polydomo.worker",

@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 from polydomo.errors import SettingError
-from polydomo.wire.curve import KeyPair, new_pair
-from polydomo.wire.keys import format_certificate, parse_certificate, parse_key
-from polydomo.wire.sodium import public_key
+from polydomo.wire.security.curve import KeyPair, new_pair
+from polydomo.wire.security.keys import format_certificate, parse_certificate, parse_key
+from polydomo.wire.security.sodium import public_key
 
 PUBLIC_SUFFIX = ".key"
 SECRET_SUFFIX = ".key_secret"

@@ -1,6 +1,6 @@
 """Every limit, size and interval of polydomo, each with its reason.
 
-Numbers that a user may want to change are defaults of settings (see ``server/settings.py``); the others are fixed. Sizes are in
+Numbers that a user may want to change are defaults of settings (see ``server/settings/settings.py``); the others are fixed. Sizes are in
 bytes, times in seconds. This file contains nothing else.
 """
 

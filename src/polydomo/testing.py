@@ -52,13 +52,13 @@ from typing import TYPE_CHECKING
 from polydomo.client.background import Background
 from polydomo.client.suspension import running_timeout
 from polydomo.errors import SettingError
-from polydomo.protocols.model import Worker as BrokerWorker
+from polydomo.model.service import Worker as BrokerWorker
 from polydomo.server.data_directory import prepare_data
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import DEFAULT, Settings, load
+from polydomo.server.settings.settings import DEFAULT, Settings, load
 
 if TYPE_CHECKING:
-    from polydomo.cli.broker_journal import BrokerJournal
+    from polydomo.cli.broker.broker_journal import BrokerJournal
     from polydomo.stores.memo import MemoStore
     from polydomo.stores.no_memo import NoMemoStore
 
@@ -152,12 +152,12 @@ class Broker:
 
     async def _start(self) -> BrokerServer:
         if self._journals:
-            from polydomo.cli import broker_journal
+            from polydomo.cli.broker import broker_journal
 
             self._journal = broker_journal.open_here(self._settings)
             self._journal.stop_broker = lambda: None  # a test that removes the directory goes on
         if self._memoises:
-            from polydomo.cli.up import open_memo
+            from polydomo.cli.broker.up import open_memo
 
             self._memo = open_memo(self._settings)
         server = BrokerServer(self._settings, self._journal.recorder if self._journal is not None else None, self._memo)

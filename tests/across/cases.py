@@ -4,9 +4,9 @@ worker saw: those words make the table of docs/protocols/matrix.md."""
 from collections.abc import Callable
 
 from polydomo.limits import MIB
-from polydomo.protocols.dcp_ends import DcpWorkerEnd
+from polydomo.model.request import CANCELLED, FAILED, GAVE_UP, NO_WORKER, OK, TIMEOUT
+from polydomo.protocols.dcp.ends import DcpWorkerEnd
 from polydomo.protocols.ends import Frames
-from polydomo.protocols.request import CANCELLED, FAILED, GAVE_UP, NO_WORKER, OK, TIMEOUT
 from polydomo.stores.memory import MemoryBackend
 from tests.across.kinds import ClientKind, WorkerKind
 from tests.across.world import BUSY_TIMEOUT, Client, Worker, World

@@ -2,7 +2,7 @@
 
 from polydomo.errors import ProtocolViolation
 from polydomo.protocols.ends import Event, Frames
-from polydomo.protocols.mdp_ends import Mdp1ClientEnd, Mdp1WorkerEnd, Mdp2ClientEnd, Mdp2WorkerEnd, MdpClientEnd
+from polydomo.protocols.mdp.ends import Mdp1ClientEnd, Mdp1WorkerEnd, Mdp2ClientEnd, Mdp2WorkerEnd, MdpClientEnd
 
 
 class Mdp1ReqClientEnd(Mdp1ClientEnd):

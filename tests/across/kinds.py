@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from polydomo.protocols.dcp_ends import DcpClientEnd, DcpWorkerEnd
-from polydomo.protocols.emqp_ends import EmqpClientEnd, EmqpWorkerEnd
+from polydomo.protocols.dcp.ends import DcpClientEnd, DcpWorkerEnd
+from polydomo.protocols.emqp.ends import EmqpClientEnd, EmqpWorkerEnd
 from polydomo.protocols.ends import ClientEnd, WorkerEnd
-from polydomo.protocols.mdp_ends import Mdp1WorkerEnd, Mdp2ClientEnd, Mdp2WorkerEnd
-from polydomo.protocols.mdx_ends import MdxClientEnd, MdxWorkerEnd
-from polydomo.protocols.memo_ends import MemoClientEnd, MemoWorkerEnd
+from polydomo.protocols.mdp.ends import Mdp1WorkerEnd, Mdp2ClientEnd, Mdp2WorkerEnd
+from polydomo.protocols.mdx.ends import MdxClientEnd, MdxWorkerEnd
+from polydomo.protocols.memo.ends import MemoClientEnd, MemoWorkerEnd
 from sim.http_ends import HttpClientEnd, HttpWorkerEnd
 from tests.across.dialects import (
     AsciiClientEnd,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from polydomo.protocols.dbp_ends import DbpEnd, Info
+from polydomo.protocols.dbp.ends import DbpEnd, Info
 from polydomo.protocols.detect import Detector
 from polydomo.wire import frames
 from polydomo.wire.link import Handler, Hub
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 from tests.across.kinds import CLIENTS, WORKERS
 from tests.across.world import Client, Worker, World, carry
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from polydomo.protocols import registry
-from polydomo.protocols.mdp1 import GUIDE_DIGITS, GUIDE_PHP
-from polydomo.protocols.mdp2 import DIALECTS
+from polydomo.protocols.mdp.mdp1 import GUIDE_DIGITS, GUIDE_PHP
+from polydomo.protocols.mdp.mdp2 import DIALECTS
 from tests.across import world
 from tests.across.cases import CASES
 from tests.across.kinds import CLIENTS, PAIRS, WORKERS

@@ -3,24 +3,24 @@
 import json
 from collections.abc import Callable
 
-from polydomo.broker.access_rules import AccessRules, Rule
 from polydomo.broker.broker import Broker
+from polydomo.broker.guard.rules import AccessRules, Rule
 from polydomo.broker.policy import Policy
+from polydomo.model.listener_roles import SHARED, Role
+from polydomo.model.tuning import Tuning
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Dismissed, Event, Failure, Frames, Job, Reply, WorkerEnd
-from polydomo.protocols.http_api import HttpApi
-from polydomo.protocols.http_session import HttpSession, Site
-from polydomo.protocols.listener_roles import SHARED, Role
-from polydomo.protocols.memo_values import MemoValues
-from polydomo.protocols.tuning import Tuning
+from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.stores.memory import MemoryBackend
+from polydomo.web.api import HttpApi
+from polydomo.web.session import HttpSession, Site
 from polydomo.wire import frames, sp
 from polydomo.wire.bounds import DEFAULT_BOUNDS, Bounds
-from polydomo.wire.extensions import Extensions
-from polydomo.wire.http_link import HttpLink
+from polydomo.wire.http.link import HttpLink
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.sp import SpLink
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.extensions import Extensions
+from polydomo.wire.zmtp.link import ZmtpLink
 from sim.http_ends import HttpPeerLink
 from tests.entropy import Counting
 from tests.jobs.kept import keep_jobs

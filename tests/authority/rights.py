@@ -117,14 +117,14 @@ MCP = {
     "tools/call": CALL,
 }
 COMMANDS: dict[tuple[str, ...], dict[Any, str]] = {
-    ("protocols.mdp1", "command"): MDP1,
-    ("protocols.mdx", "command"): MDX,
-    ("protocols.emqp", "command"): EMQP,
-    ("protocols.dbp", "command"): DBP,
-    ("protocols.bridge", "word"): BRIDGED,
-    ("broker.siblings", "word"): SIBLING,
-    ("protocols.websocket_session", "op"): SOCKET,
-    ("protocols.http_mcp", "method"): MCP,
+    ("protocols.mdp.mdp1", "command"): MDP1,
+    ("protocols.mdx.session", "command"): MDX,
+    ("protocols.emqp.session", "command"): EMQP,
+    ("protocols.dbp.session", "command"): DBP,
+    ("protocols.bridge.session", "word"): BRIDGED,
+    ("broker.cluster.siblings", "word"): SIBLING,
+    ("web.websocket", "op"): SOCKET,
+    ("web.mcp", "method"): MCP,
 }
 
 # --- the interface of the broker to sessions: whatever a protocol does, it does with one of these ---------------------------------------

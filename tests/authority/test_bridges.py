@@ -2,12 +2,12 @@
 
 import pytest
 
-from polydomo.broker.access_rules import AccessRules, Rule
-from polydomo.protocols.bridge import BridgeSession
-from polydomo.protocols.principals import BRIDGE_OUT
-from polydomo.wire.extensions import Extensions
+from polydomo.broker.guard.rules import AccessRules, Rule
+from polydomo.model.principals import BRIDGE_OUT
+from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.wire.frames import MORE, bounds, join
 from polydomo.wire.link import Handler, Link
+from polydomo.wire.zmtp.extensions import Extensions
 from tests.broker.net import Bridge, Net, Node, Peer
 
 IDENTITY = b"0123456789abcdef"

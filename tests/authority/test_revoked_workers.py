@@ -8,8 +8,8 @@ from typing import Any
 import cbor2
 import pytest
 
-from polydomo.broker import revocation
-from polydomo.broker.access_rules import AccessRules, Rule
+from polydomo.broker.guard import revocation
+from polydomo.broker.guard.rules import AccessRules, Rule
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from tests.authority.place import Place, emqp, schedule, wait_for
 from tests.authority.test_bridges import IDENTITY, PRINCIPALS, RULES, Hostile, node_with, peer

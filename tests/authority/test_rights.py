@@ -12,14 +12,15 @@ import pytest
 import zmq
 from websockets.sync.client import connect
 
-from polydomo.broker import builtin_services, titanic
-from polydomo.broker.authority import BUILTIN_RIGHTS, ITSELF, PROCESSES
+from polydomo.broker.guard.authority import BUILTIN_RIGHTS, ITSELF, PROCESSES
+from polydomo.broker.jobs import titanic
+from polydomo.broker.observe import builtin_services
 from polydomo.broker.reserved_names import ACCEPT, JOIN
 from polydomo.cli import loading
-from polydomo.protocols import dbp
-from polydomo.protocols.broker_api import BrokerApi
+from polydomo.model.broker_api import BrokerApi
+from polydomo.protocols.dbp import session as dbp
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import Settings
+from polydomo.server.settings.settings import Settings
 from tests.authority import rights
 from tests.authority.place import Place, Worker, denied_since, emqp, token, wait_for
 from tests.cli.shell import COMMAND, POLYDOMO, environment

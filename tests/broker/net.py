@@ -4,13 +4,13 @@ import itertools
 
 from polydomo.broker.broker import Broker
 from polydomo.broker.entropy import Entropy
+from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
-from polydomo.broker.recorder import Recorder
-from polydomo.protocols.bridge import BridgeSession
-from polydomo.protocols.model import Publication, Worker
-from polydomo.protocols.request import Request
-from polydomo.protocols.session import Session
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.request import Request
+from polydomo.model.service import Publication, Worker
+from polydomo.model.session import Session
+from polydomo.model.tuning import Tuning
+from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.wire.frames import Body, bounds, join, split
 from polydomo.wire.link import Handler, Hub, Link
 

@@ -1,12 +1,12 @@
 """The broker without a wire: peers are scripted sessions, time is set by hand, and the invariants are checked after every step."""
 
 from polydomo.broker.broker import Broker
+from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
-from polydomo.broker.recorder import Recorder
-from polydomo.protocols.model import Departure, Worker
-from polydomo.protocols.request import DONE, OUTCOMES, Request
-from polydomo.protocols.session import Session
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.request import DONE, OUTCOMES, Request
+from polydomo.model.service import Departure, Worker
+from polydomo.model.session import Session
+from polydomo.model.tuning import Tuning
 from polydomo.wire.frames import Body, join, split
 from polydomo.wire.link import Handler, Hub, Link
 from tests.entropy import Zeros

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.broker.access_rules import NO_QUOTA, RIGHTS, AccessRules, Quota, Rule, matches
+from polydomo.broker.guard.rules import NO_QUOTA, RIGHTS, AccessRules, Quota, Rule, matches
 from polydomo.limits import ACCESS_ANSWERS
 
 RULES = AccessRules(

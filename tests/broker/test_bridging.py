@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polydomo.broker import states
+from polydomo.broker.observe import states
 from polydomo.broker.policy import Policy
-from polydomo.protocols.bridge import BridgedRequest
+from polydomo.protocols.bridge.session import BridgedRequest
 from polydomo.wire.link import ABORTING
 from tests.broker.net import Bridge, Net, Node, Peer
 

@@ -3,7 +3,7 @@
 import pytest
 
 from polydomo.broker.policy import Policy
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.tuning import Tuning
 from polydomo.wire.frames import split
 from tests.broker.net import Net
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.tuning import Tuning
 from tests.broker.net import Net, Node
 
 

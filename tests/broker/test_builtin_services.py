@@ -5,8 +5,8 @@ import json
 import pytest
 
 from polydomo import limits
-from polydomo.broker import request_ids
 from polydomo.broker.policy import Policy
+from polydomo.broker.requests import request_ids
 from tests.broker.rig import Peer, World
 
 

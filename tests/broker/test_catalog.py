@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.broker.catalog import Catalog
+from polydomo.broker.catalog.catalog import Catalog
 from polydomo.limits import DBP_LATE, MAX_CATALOG_BYTES, MAX_CATALOG_GONE, MAX_CATALOG_INFO, MAX_SERVICES
-from polydomo.protocols.model import LATE, LEFT, LOST, READY
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.service import LATE, LEFT, LOST, READY
+from polydomo.model.tuning import Tuning
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from polydomo import limits
-from polydomo.broker import dispatch
 from polydomo.broker.policy import Policy
+from polydomo.broker.requests import dispatch
+from polydomo.model.request import Request
+from polydomo.model.service import Worker
 from polydomo.native import is_compiled
-from polydomo.protocols.model import Worker
-from polydomo.protocols.request import Request
 from tests.broker.rig import Peer, World
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.broker.histogram import RATIO, Tally, add, bucket, cumulative, least, middle, quantile
+from polydomo.broker.observe.histogram import RATIO, Tally, add, bucket, cumulative, least, middle, quantile
 from polydomo.limits import FOLD_FREQUENT
 from tests.broker.net import Net
 

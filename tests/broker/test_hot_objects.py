@@ -2,12 +2,12 @@
 
 import pytest
 
+from polydomo.model.service import Service, Worker
 from polydomo.native import is_compiled
-from polydomo.protocols.mdp1 import Mdp1Session
-from polydomo.protocols.mdx import MdxSession
-from polydomo.protocols.model import Service, Worker
+from polydomo.protocols.mdp.mdp1 import Mdp1Session
+from polydomo.protocols.mdx.session import MdxSession
 from polydomo.wire.link import Handler, Hub
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 from tests.broker.rig import World
 from tests.wire.zmtp_rig import GREETING_31, ready
 

@@ -11,7 +11,7 @@ PROGRAM = """
 import importlib, pkgutil, sys
 import polydomo.broker
 
-for module in pkgutil.iter_modules(polydomo.broker.__path__, "polydomo.broker."):
+for module in pkgutil.walk_packages(polydomo.broker.__path__, "polydomo.broker."):
     for name in [name for name in sys.modules if name.startswith("polydomo")]:
         del sys.modules[name]
     importlib.import_module(module.name)

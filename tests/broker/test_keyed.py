@@ -2,10 +2,10 @@
 
 import pytest
 
-from polydomo.broker import figures
-from polydomo.broker.keyed_requests import KeyedRequests
+from polydomo.broker.observe import figures
+from polydomo.broker.sharing.keyed import KeyedRequests
 from polydomo.limits import KEYED_LINGER, SHARED_PARTS
-from polydomo.protocols.request import (
+from polydomo.model.request import (
     CANCELLED,
     FAILED,
     KEY_REUSED,

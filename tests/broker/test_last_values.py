@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from polydomo import limits
 from polydomo.broker.broker import Broker
 from polydomo.broker.entropy import Entropy
+from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
-from polydomo.broker.recorder import Recorder
-from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
-from polydomo.protocols.session import Session
-from polydomo.protocols.tuning import Tuning
-from polydomo.protocols.websocket_session import WebSocketSession
+from polydomo.model.session import Session
+from polydomo.model.tuning import Tuning
+from polydomo.protocols.pubsub.session import PublisherSession, SubscriberSession
+from polydomo.web.websocket import WebSocketSession
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import frame, split
-from polydomo.wire.http_link import HttpLink
+from polydomo.wire.http.link import HttpLink
 from polydomo.wire.link import ABORTING, PAUSE_NOT_READING, Handler, Hub, Link
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from polydomo.broker import states
+from polydomo.broker.observe import states
 from polydomo.broker.policy import Policy
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.tuning import Tuning
 from polydomo.stores.memory import MemoryBackend
 from tests.broker.rig import Peer, World
 from tests.jobs.kept import keep_jobs

@@ -4,14 +4,15 @@ import json
 
 import pytest
 
-from polydomo.broker import log_records, request_ids
 from polydomo.broker.broker import Broker
-from polydomo.broker.log_records import LogRecord, LogRecords
-from polydomo.broker.recorder import Recorder
-from polydomo.broker.tokens import NUMBER_MASK, number_of
-from polydomo.protocols.mdx import MdxSession
-from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
-from polydomo.protocols.session import Session
+from polydomo.broker.observe.recorder import Recorder
+from polydomo.broker.requests import request_ids
+from polydomo.broker.requests.tokens import NUMBER_MASK, number_of
+from polydomo.broker.topics import logs
+from polydomo.broker.topics.logs import LogRecord, LogRecords
+from polydomo.model.session import Session
+from polydomo.protocols.mdx.session import MdxSession
+from polydomo.protocols.pubsub.session import PublisherSession, SubscriberSession
 from polydomo.wire.frames import MORE, bounds, frame, join
 from polydomo.wire.link import Handler, Hub, Link
 from tests.entropy import Counting
@@ -20,7 +21,7 @@ NOW = 1_794_724_735.5
 
 
 def record(**content: object) -> LogRecord:
-    return log_records.read(b"log.upper", json.dumps({"message": "hello", **content}).encode(), NOW)
+    return logs.read(b"log.upper", json.dumps({"message": "hello", **content}).encode(), NOW)
 
 
 def test_a_record_in_full() -> None:
@@ -32,7 +33,7 @@ def test_a_record_in_full() -> None:
 @pytest.mark.parametrize("content", [b'"\\ud800"', b'"\xed\xa0\x80"'])
 def test_a_lone_surrogate_is_shown_escaped(content: bytes) -> None:
     observed = b'{"message": %s, "service": %s, "request": %s, "fields": {%s: [%s]}}' % ((content,) * 5)
-    found = log_records.read(b"log.upper", observed, NOW)
+    found = logs.read(b"log.upper", observed, NOW)
     assert found.message == found.service == found.attempt == "\\ud800" and found.fields == {"\\ud800": ["\\ud800"]}
 
 
@@ -83,7 +84,7 @@ def test_levels_under_their_usual_names(level: object, name: str) -> None:
 )
 def test_invalid_records(content: bytes) -> None:
     with pytest.raises(ValueError):
-        log_records.read(b"log.x", content, NOW)
+        logs.read(b"log.x", content, NOW)
 
 
 def test_the_newest_are_remembered_within_both_bounds() -> None:

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 
 from polydomo.broker.broker import Broker
-from polydomo.broker.logins import Logins
+from polydomo.broker.guard.logins import Logins
 from polydomo.limits import LOGIN_CODE_TIME, LOGIN_SESSION_TIME, MAX_LOGINS
 from sim.replacing import swap
 from tests.entropy import Counting

@@ -1,9 +1,9 @@
 """Memoised services: kept replies, identical requests at once, failures, deadlines and clients that leave."""
 
-from polydomo.broker.memoising import Memoiser
+from polydomo.broker.sharing.memoised import Memoiser
 from polydomo.limits import MEMO_PRUNE
-from polydomo.protocols.memo_values import MemoValues
-from polydomo.protocols.request import CANCELLED, FAILED, NO_WORKER, OK, TIMEOUT
+from polydomo.model.request import CANCELLED, FAILED, NO_WORKER, OK, TIMEOUT
+from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.wire.frames import join
 from tests.broker.rig import Peer, World
 

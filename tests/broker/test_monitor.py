@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from polydomo.broker import builtin_services, figures, states
+from polydomo.broker.observe import builtin_services, figures, states
 from polydomo.broker.policy import Policy
-from polydomo.protocols.json_form import iso_time
-from polydomo.protocols.model import Publication, Worker
-from polydomo.protocols.session import Session
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.json_form import iso_time
+from polydomo.model.service import Publication, Worker
+from polydomo.model.session import Session
+from polydomo.model.tuning import Tuning
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import frame, split
 from tests.broker.rig import START, Peer, World
@@ -300,7 +300,7 @@ def test_events_are_built_only_for_subscribers(monkeypatch: pytest.MonkeyPatch) 
     def dumps(row: object) -> str:
         raise AssertionError("made into JSON for nobody")
 
-    monkeypatch.setattr("polydomo.broker.monitor.json.dumps", dumps)
+    monkeypatch.setattr("polydomo.broker.observe.monitor.json.dumps", dumps)
     world = World()
     world.worker(b"echo").close()
     world.broker.monitor.tick()

@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polydomo.broker import queues
-from polydomo.protocols.model import Service
-from polydomo.protocols.request import Request, new_request
-from polydomo.protocols.session import Session
+from polydomo.broker.requests import queues
+from polydomo.model.request import Request, new_request
+from polydomo.model.service import Service
+from polydomo.model.session import Session
 from tests.broker.rig import Peer, World
 
 CLIENTS = 3

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polydomo.broker.access_rules import AccessRules, Quota, Rule
+from polydomo.broker.guard.rules import AccessRules, Quota, Rule
 from tests.broker.rig import Peer, World
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from polydomo.broker.access_rules import AccessRules, Rule
-from polydomo.protocols import principals
-from polydomo.protocols.model import Service
-from polydomo.protocols.request import new_request
+from polydomo.broker.guard.rules import AccessRules, Rule
+from polydomo.model import principals
+from polydomo.model.request import new_request
+from polydomo.model.service import Service
 from tests.broker.rig import World
 
 RULES = AccessRules(

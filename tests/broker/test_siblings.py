@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polydomo.broker import merging, service_table
-from polydomo.broker.keyed_requests import name_of
+from polydomo.broker import service_table
+from polydomo.broker.cluster import merging
 from polydomo.broker.reserved_names import ACCEPT, JOIN
+from polydomo.broker.sharing.keyed import name_of
 from polydomo.limits import PROCESS_NUMBERS, SIBLING_ANSWER, SPILL_DELAY
-from polydomo.protocols.bridge import BridgeSession
-from polydomo.protocols.request import DONE
+from polydomo.model.request import DONE
+from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.wire.frames import join, split
 from tests.broker.net import Net, Peer
 

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 from polydomo.broker.broker import Broker
 from polydomo.broker.entropy import Entropy
-from polydomo.broker.subscriptions import Subscriptions
-from polydomo.broker.topics import MONITOR, TAP
+from polydomo.broker.topics.own_topics import MONITOR, TAP
+from polydomo.broker.topics.subscriptions import Subscriptions
 from polydomo.limits import DROPS_PER_TURN
-from polydomo.protocols.session import Session
+from polydomo.model.session import Session
 from polydomo.wire.link import Handler, Hub, Link
 
 PREFIXES = st.text("ab.", max_size=4).map(str.encode)

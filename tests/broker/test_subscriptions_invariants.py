@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polydomo.broker.subscriptions import Subscriptions
-from polydomo.protocols.model import Publication
-from polydomo.protocols.session import Session
+from polydomo.broker.topics.subscriptions import Subscriptions
+from polydomo.model.service import Publication
+from polydomo.model.session import Session
 from polydomo.wire.frames import join
 from tests.broker.rig import Peer, World
 

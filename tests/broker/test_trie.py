@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.broker.trie import Trie
+from polydomo.broker.topics.trie import Trie
 
 KEYS = st.binary(max_size=6) | st.text("ab.", max_size=8).map(str.encode)
 

@@ -2,15 +2,16 @@
 
 import pytest
 
-from polydomo.broker.udp_heartbeats import BEAT, FORGED, GOODBYE, MALFORMED, SENT, UdpHeartbeats
-from polydomo.protocols import dbp, dbp_udp
-from polydomo.protocols.dbp import DbpSession
+from polydomo.broker.catalog.udp_heartbeats import BEAT, FORGED, GOODBYE, MALFORMED, SENT, UdpHeartbeats
+from polydomo.protocols.dbp import session as dbp
+from polydomo.protocols.dbp import udp
+from polydomo.protocols.dbp.session import DbpSession
 from tests.protocols.emqp_dbp_fakes import WALL, Peer, Table
 
 NOW = dbp.write_time(WALL, dbp.FLOAT)
 HOST = "192.0.2.7"
-BEAT_OF_CAMERA = dbp_udp.write(dbp.HEARTBEAT, "camera", WALL)
-GOODBYE_OF_CAMERA = dbp_udp.write(dbp.DISCONNECT, "camera", WALL)
+BEAT_OF_CAMERA = udp.write(dbp.HEARTBEAT, "camera", WALL)
+GOODBYE_OF_CAMERA = udp.write(dbp.DISCONNECT, "camera", WALL)
 
 
 class Scene:
@@ -86,7 +87,7 @@ def test_a_datagram_from_another_address_counts_for_nothing() -> None:
     for _ in range(10):
         assert scene.datagrams.receive(BEAT_OF_CAMERA, "192.0.2.8") == FORGED
         assert scene.datagrams.receive(GOODBYE_OF_CAMERA, "192.0.2.8") == FORGED
-        assert scene.datagrams.receive(dbp_udp.write(dbp.HEARTBEAT, "nobody", WALL), HOST) == FORGED
+        assert scene.datagrams.receive(udp.write(dbp.HEARTBEAT, "nobody", WALL), HOST) == FORGED
         scene.table.wait(0.61)
     assert scene.state == "lost"
     assert scene.counts == {FORGED: 30}
@@ -138,10 +139,10 @@ def test_the_broker_broadcasts_at_the_shortest_interval_while_services_beat_by_u
     assert scene.datagrams.due() is None and scene.datagrams.beats([5246]) == []
     other = scene.table.join(DbpSession, f"tcp://{HOST}:40002")
     other.say(b"", dbp.REGISTRATION, NOW, b'{"name": "slow", "heartbeat": 6}')
-    scene.datagrams.receive(dbp_udp.write(dbp.HEARTBEAT, "slow", WALL), HOST)
+    scene.datagrams.receive(udp.write(dbp.HEARTBEAT, "slow", WALL), HOST)
     assert scene.datagrams.due() == scene.broker.now
     (datagram,) = scene.datagrams.beats([5246])
-    beat = dbp_udp.read(datagram)
+    beat = udp.read(datagram)
     assert beat is not None and (beat.command, beat.name) == (dbp.HEARTBEAT, "5246")
     assert scene.datagrams.due() == scene.broker.now + 6.0
     scene.datagrams.receive(BEAT_OF_CAMERA, HOST)

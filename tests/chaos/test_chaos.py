@@ -14,15 +14,18 @@ from chaos.faults import FAULTS
 from chaos.record import Record, Tally
 from chaos.report import MAX_MEMORY, Report
 from polydomo.errors import ProtocolViolation
-from polydomo.protocols import dcp, mdx_commands, memo, registry
+from polydomo.protocols import registry
+from polydomo.protocols.dcp import session as dcp
+from polydomo.protocols.mdx import commands
+from polydomo.protocols.memo import messages
 
 BODY = b"client-mdx.1.1|x"
 REPLIES: dict[str, Callable[[list[bytes]], list[bytes]]] = {  # what a broker answers to a request
-    "mdx": lambda said: [b"MDXC01", mdx_commands.FINAL, said[2], said[3], BODY],
+    "mdx": lambda said: [b"MDXC01", commands.FINAL, said[2], said[3], BODY],
     "mdp1": lambda said: [b"", b"MDPC01", said[2], BODY],
     "mdp2": lambda said: [b"MDPC02", b"\x03", said[2], BODY],
     "dcp": lambda said: [b"", said[1], bytes([dcp.REPLY]), b"client", b"", said[5], b"", BODY],
-    "memo": lambda said: [said[0], memo.result(b"", False) + BODY],
+    "memo": lambda said: [said[0], messages.result(b"", False) + BODY],
     "emqp": lambda said: [b"", b"eMQP/1.0", b"REPLY", b"r1", BODY, said[3]],
 }
 ROOT = Path(__file__).parents[2]

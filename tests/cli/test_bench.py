@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from polydomo.cli.bench import report
-from polydomo.cli.bench_load import Load, Outcome
-from polydomo.cli.bench_pace import Pacer
+from polydomo.cli.bench.bench import report
+from polydomo.cli.bench.load import Load, Outcome
+from polydomo.cli.bench.pace import Pacer
 from tests.cli.shell import Broker, Running, complaint, run
 from tests.server.harness import wait_for
 

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from polydomo.journal.segments import all_segments, segments
+from polydomo.journal.files.segments import all_segments, segments
 from tests.cli.shell import PATIENCE, Broker
 from tests.journal.test_merge import journal_of_small_segments
 from tests.journal.test_writer import everything

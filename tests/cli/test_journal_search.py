@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import polydomo
-from polydomo.cli import journal_search
+from polydomo.cli.journal import search
 from tests.cli.shell import Broker, Running, complaint, run
 
 
@@ -224,8 +224,8 @@ def test_a_journal_that_cannot_be_written_is_reported(
             "trouble": "No space left on device",
         }
 
-    monkeypatch.setattr(journal_search, "_flushed", full)
-    journal_search.find(None, "tcp://127.0.0.1:5246")
+    monkeypatch.setattr(search, "_flushed", full)
+    search.find(None, "tcp://127.0.0.1:5246")
     assert "cannot write its journal: No space left on device" in capsys.readouterr().err
 
 

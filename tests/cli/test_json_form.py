@@ -12,7 +12,7 @@ import pytest
 import typer
 
 import polydomo
-from polydomo.broker.request_ids import is_id
+from polydomo.broker.requests.request_ids import is_id
 from polydomo.cli.main import app
 from polydomo.client.publisher import Publisher
 from tests.cli.shell import POLYDOMO, Broker, environment, run

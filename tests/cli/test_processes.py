@@ -16,8 +16,8 @@ import zmq
 
 from polydomo import Client
 from polydomo.client.catalog import AsyncCatalog
-from polydomo.journal.audit import audit
-from polydomo.journal.reader import Reader
+from polydomo.journal.reading.audit import audit
+from polydomo.journal.reading.reader import Reader
 from polydomo.journal.schema import KINDS
 from tests.cli.shell import PATIENCE, Broker, Gate, Running, complaint, run, script
 from tests.server.harness import wait_for

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from polydomo.cli import publish
+from polydomo.cli.calls import publish
 from tests.cli.shell import POLYDOMO, Broker, Running, complaint, environment, run
 
 

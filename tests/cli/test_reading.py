@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 import polydomo.testing
-from polydomo.cli.reading import read
+from polydomo.cli.common.reading import read
 from polydomo.client.aio import AsyncClient
 from polydomo.errors import ConnectionLost, NotConnected
 

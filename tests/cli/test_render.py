@@ -2,9 +2,9 @@ import doctest
 
 import pytest
 
-from polydomo.cli import render
-from polydomo.cli.inspection import WORKERS
-from polydomo.cli.render import Column, aligned, clock, show_rich
+from polydomo.cli.common import render
+from polydomo.cli.common.render import Column, aligned, clock, show_rich
+from polydomo.cli.inspect.inspection import WORKERS
 
 
 def test_the_examples_in_the_module() -> None:

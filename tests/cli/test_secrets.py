@@ -9,7 +9,7 @@ import pytest
 from polydomo import Client
 from polydomo.client.security import Security
 from polydomo.errors import AccessDenied
-from polydomo.journal.reader import Reader
+from polydomo.journal.reading.reader import Reader
 from tests.cli.shell import PATIENCE, Running, run
 from tests.server.secured import NAMES, TOKEN, Place
 

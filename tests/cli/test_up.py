@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from polydomo.cli import flags
+from polydomo.cli.common import flags
 from tests.cli.shell import PATIENCE, POLYDOMO, Broker, Gate, Running, complaint, environment, run, script
 from tests.server.harness import wait_for
 
@@ -194,7 +194,7 @@ def test_the_limit_of_open_files_is_raised(tmp_path: Path) -> None:
 
 def test_a_broker_carries_no_client_and_no_table_drawing() -> None:
     code = (
-        "import sys, polydomo.cli.main, polydomo.cli.flags, polydomo.server.server\n"
+        "import sys, polydomo.cli.main, polydomo.cli.common.flags, polydomo.server.server\n"
         "print([m for m in sys.modules if m.split('.')[0] == 'rich' or m.startswith(('polydomo.client', 'polydomo.worker'))])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -221,7 +221,7 @@ def test_a_broker_that_records_does_not_load_pandas() -> None:
     pytest.importorskip("pandas")
     code = """
 import sys
-from polydomo.cli.up import spare_pandas
+from polydomo.cli.broker.up import spare_pandas
 spare_pandas()
 import pyarrow
 assert pyarrow.array([1, 2]).to_pylist() == [1, 2]

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from polydomo.cli import flags
-from polydomo.cli.exit_status import typed
+from polydomo.cli.common import flags
+from polydomo.cli.common.exit_status import typed
 from polydomo.cli.loading import PANELS
 from polydomo.errors import SettingError
 from tests.cli.shell import PATIENCE, POLYDOMO, Running, complaint, environment, run
@@ -256,7 +256,7 @@ def test_the_greeting_names_a_command_that_can_be_typed(tmp_path: Path, monkeypa
 def test_output_is_complete_if_signals_interrupt_its_writes() -> None:
     """A write to a full pipe that a signal interrupts is short, and Python without buffers does not write the rest."""
     code = (
-        "import signal, sys; from polydomo.cli.exit_status import write_everything; write_everything();"
+        "import signal, sys; from polydomo.cli.common.exit_status import write_everything; write_everything();"
         "signal.signal(signal.SIGALRM, lambda *_: None); signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01);"
         "print('first'); sys.stdout.buffer.write(bytes(1_000_000)); sys.stdout.buffer.flush(); print('x' * 1_000_000);"
         "sys.stdout.flush(); signal.setitimer(signal.ITIMER_REAL, 0)"

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from polydomo.cli import loading
-from polydomo.cli.values import Plain
+from polydomo.cli.common.values import Plain
 from tests.cli.shell import COMMAND
 
 GIVEN: tuple[Any, ...] = (None, "", "x", "5", "2s", "500ms", True, False, 0, 5, 0.5, (), ("a",), ("a", "b"), ("5", ""))

@@ -17,9 +17,9 @@ from typing import Any, Self
 import pytest
 from rich.console import Console
 
-from polydomo.cli.render import latency
-from polydomo.cli.watch_view import History, headline, lines, screen, sparkline
-from polydomo.protocols.json_form import iso_time
+from polydomo.cli.common.render import latency
+from polydomo.cli.inspect.watch_view import History, headline, lines, screen, sparkline
+from polydomo.model.json_form import iso_time
 from tests.cli.shell import PATIENCE, POLYDOMO, Broker, Running, environment, run
 
 

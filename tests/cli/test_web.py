@@ -12,8 +12,8 @@ import pytest
 import polydomo.logs
 import polydomo.testing
 from polydomo import Worker
-from polydomo.cli import memo
-from polydomo.cli.arguments import encode
+from polydomo.cli.common.arguments import encode
+from polydomo.cli.inspect import memo
 from polydomo.errors import SettingError
 from tests.cli.shell import PATIENCE, Broker, complaint, run
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from polydomo import Client
-from polydomo.broker.request_ids import is_id
-from polydomo.cli.work import FILES, FILES_PER_CALL, STOPPING
+from polydomo.broker.requests.request_ids import is_id
+from polydomo.cli.calls.work import FILES, FILES_PER_CALL, STOPPING
 from tests.cli.shell import Broker, Gate, Running, complaint, run, script
 from tests.server.harness import wait_for
 

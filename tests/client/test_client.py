@@ -28,8 +28,8 @@ from polydomo import (
 )
 from polydomo.limits import MAX_BODY, MAX_BODY_FRAMES, MAX_MESSAGE, MAX_SERVICE_NAME
 from polydomo.protocols import registry
-from polydomo.server.setting_sections import Limits
-from polydomo.server.settings import Settings
+from polydomo.server.settings.sections import Limits
+from polydomo.server.settings.settings import Settings
 from polydomo.wire import frames
 from tests.server.raw import dealer
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from polydomo.client.catalog import AsyncCatalog, RegistrationObserver, stay_registered
 from polydomo.client.heartbeats import open_beats
-from polydomo.protocols import dbp, dbp_udp
+from polydomo.protocols.dbp import session as dbp
+from polydomo.protocols.dbp import udp
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import Settings
+from polydomo.server.settings.settings import Settings
 from polydomo.wire.address import DISCOVER, Address
 from tests.server.nearby import LOOPBACK, free_port, settings
 
@@ -81,7 +82,7 @@ def test_only_the_brokers_own_machine_is_listened_to() -> None:
             assert beats.beats.beat(0.0, 0.0) is not None  # not sent: that host is nowhere
             heard = beats.beats.heard
             assert heard is not None
-            beat = dbp_udp.write(dbp.HEARTBEAT, "5246", 0.0)
+            beat = udp.write(dbp.HEARTBEAT, "5246", 0.0)
             beats.datagram_received(beat, ("192.0.2.2", 5246))
             assert beats.beats.heard == heard
             beats.datagram_received(beat, ("192.0.2.1", 5246))

@@ -6,8 +6,8 @@ import pytest
 
 from polydomo.client.pending import Single
 from polydomo.errors import CallTimeout
+from polydomo.model.request import TIMEOUT
 from polydomo.protocols.ends import Failure
-from polydomo.protocols.request import TIMEOUT
 
 
 async def outcome(deadline: float, *, reported: bool) -> str:

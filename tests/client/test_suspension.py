@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from polydomo.cli.up import fast_loop
+from polydomo.cli.broker.up import fast_loop
 from polydomo.client import suspension
 from polydomo.client.suspension import running_timeout, wait_running
 from polydomo.limits import OVERSLEPT

@@ -15,16 +15,16 @@ import pytest
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.ops import Get, Select, StoreError
 from polydomo.errors import SettingError
-from polydomo.journal import runs
-from polydomo.journal.reader import Reader
-from polydomo.journal.retention import Bounds
+from polydomo.journal.files import runs
+from polydomo.journal.files.retention import Bounds
+from polydomo.journal.reading.reader import Reader
 from polydomo.journal.schema import KINDS
 from polydomo.keys import read_pair, read_public, write_pair
-from polydomo.protocols.memo_values import StoreFault
-from polydomo.server import access_file
+from polydomo.protocols.memo.store_api import StoreFault
+from polydomo.server.access import file as access_file
 from polydomo.stores.memo import MemoStore
 from polydomo.stores.sqlite import SqliteBackend
-from polydomo.wire.sodium import public_key
+from polydomo.wire.security.sodium import public_key
 from tests.damage.images import NOW, Content, damage, make_jobs, make_memo
 from tests.journal.stage import live
 from tests.journal.test_writer import AGES, started

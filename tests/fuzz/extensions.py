@@ -3,10 +3,10 @@
 from polydomo.protocols.ends import ANNOUNCED
 from polydomo.wire import frames
 from polydomo.wire.bounds import Bounds
-from polydomo.wire.extensions import PROPERTY, Extensions, parse
 from polydomo.wire.link import Hub
-from polydomo.wire.mechanism import properties
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.security.mechanism import properties
+from polydomo.wire.zmtp.extensions import PROPERTY, Extensions, parse
+from polydomo.wire.zmtp.link import ZmtpLink
 from tests.fuzz.fast_paths import TOKENS, compare
 from tests.fuzz.targets import GREETING, Messages, Room, target
 

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from unittest.mock import patch
 
-from polydomo.broker.recorder import Recorder
-from polydomo.protocols import memo, memo_session
+from polydomo.broker.observe.recorder import Recorder
+from polydomo.model.request import Request
+from polydomo.model.service import Departure, Worker
+from polydomo.model.session import Session
 from polydomo.protocols.detect import Detector
-from polydomo.protocols.model import Departure, Worker
-from polydomo.protocols.request import Request
-from polydomo.protocols.session import Session
+from polydomo.protocols.memo import messages
+from polydomo.protocols.memo import session as memo_session
 from polydomo.wire import frames, sp
 from polydomo.wire.link import Link
 from tests.forms import GeneralDetector
@@ -88,7 +89,7 @@ def fast_path(data: bytes) -> None:
 def memo_fast_path(data: bytes) -> None:
     """memo01 knows the last JOB's header, and what a RESULT begins with, by their bytes. (Compiled code contains both constants: there
     the comparison shows only that every split of the bytes gives the same.)"""
-    compare(data, Room.sp, [patch.object(memo_session, "LAST_ASKED", -1), patch.object(memo, "WORKER_RESULT", b"")])
+    compare(data, Room.sp, [patch.object(memo_session, "LAST_ASKED", -1), patch.object(messages, "WORKER_RESULT", b"")])
 
 
 def honest() -> list[bytes]:
@@ -135,14 +136,14 @@ def honest() -> list[bytes]:
 
 def honest_memo() -> list[bytes]:
     """JOBs like the last one, and RESULTs."""
-    client = [memo.job(b"", b"echo", 1000) + body for body in (b"one", b"", b"two" * 100)]
-    client += [memo.job(b"", b"echo", 1001) + b"x", memo.job(b"", b"x", 1) + b"y"]
-    identity = b"".join([bytes(memo.ID_SIZE - 1), b"\x01"])  # what ``Room`` calls its first memo01 worker
+    client = [messages.job(b"", b"echo", 1000) + body for body in (b"one", b"", b"two" * 100)]
+    client += [messages.job(b"", b"echo", 1001) + b"x", messages.job(b"", b"x", 1) + b"y"]
+    identity = b"".join([bytes(messages.ID_SIZE - 1), b"\x01"])  # what ``Room`` calls its first memo01 worker
     worker = [
-        memo.ready([b"echo"]),
-        memo.WORKER_RESULT + identity + b"one",
-        memo.WORKER_RESULT + identity,
-        memo.heartbeat(identity),
+        messages.ready([b"echo"]),
+        messages.WORKER_RESULT + identity + b"one",
+        messages.WORKER_RESULT + identity,
+        messages.heartbeat(identity),
     ]
     return [
         b"".join(sp.message((0x80000000 | i).to_bytes(4, "big"), one) for i, one in enumerate(said))

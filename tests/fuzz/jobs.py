@@ -1,13 +1,13 @@
 """What a client may send to the services of durable jobs, schedules and Titanic."""
 
-from polydomo.broker import job_services, titanic
-from polydomo.protocols.job_messages import make_id, write_message
+from polydomo.broker.jobs import services, titanic
+from polydomo.model.job_messages import make_id, write_message
 from polydomo.stores.memory import MemoryBackend
 from polydomo.wire import frames
 from tests.fuzz.targets import Room, target
 from tests.jobs.kept import keep_jobs
 
-NAMES = sorted(job_services.NAMES | titanic.NAMES)
+NAMES = sorted(services.NAMES | titanic.NAMES)
 
 
 class Asking(Room):

@@ -2,11 +2,11 @@
 
 from polydomo.errors import AccessDenied, ProtocolViolation, SettingError
 from polydomo.wire import frames
-from polydomo.wire.curve import CurveClient, CurveServer
-from polydomo.wire.curve_traffic import CurveTraffic
-from polydomo.wire.keys import format_certificate, parse_certificate
-from polydomo.wire.mechanism import Mechanism
-from polydomo.wire.plain import PlainClient, PlainServer
+from polydomo.wire.security.curve import CurveClient, CurveServer
+from polydomo.wire.security.curve_traffic import CurveTraffic
+from polydomo.wire.security.keys import format_certificate, parse_certificate
+from polydomo.wire.security.mechanism import Mechanism
+from polydomo.wire.security.plain import PlainClient, PlainServer
 from tests.fuzz.targets import target
 from tests.wire.curve_rig import World, say, split
 

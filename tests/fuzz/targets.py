@@ -6,18 +6,21 @@
 from collections.abc import Callable
 
 from polydomo.broker.broker import Broker
+from polydomo.broker.catalog.udp_heartbeats import UdpHeartbeats
 from polydomo.broker.policy import Policy
-from polydomo.broker.udp_heartbeats import UdpHeartbeats
 from polydomo.errors import CallFailed, ProtocolViolation, SettingError
-from polydomo.protocols import dbp_udp, emqp_headers, memo, registry
-from polydomo.protocols.dbp_ends import DbpEnd
+from polydomo.protocols import registry
+from polydomo.protocols.dbp import udp
+from polydomo.protocols.dbp.ends import DbpEnd
 from polydomo.protocols.detect import Detector
+from polydomo.protocols.emqp import headers
+from polydomo.protocols.memo import messages
 from polydomo.wire import cbor, frames, sp
 from polydomo.wire.address import parse_url
 from polydomo.wire.bounds import Bounds
 from polydomo.wire.link import Handler, Hub, Link
 from polydomo.wire.sp import SpLink
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 from tests.entropy import Counting
 
 GREETING = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01NULL" + bytes(48)
@@ -279,15 +282,15 @@ def cbor_header(data: bytes) -> None:
 @target
 def memo_message(data: bytes) -> None:
     try:
-        message = memo.parse(data, 0, len(data))
+        message = messages.parse(data, 0, len(data))
     except ProtocolViolation:
         return
-    assert message.kind in memo.NAMES and 0 < message.payload <= len(data)
+    assert message.kind in messages.NAMES and 0 < message.payload <= len(data)
 
 
 @target
 def emqp_words(data: bytes) -> None:
-    for read in (emqp_headers.read, emqp_headers.items, emqp_headers.read_queues):
+    for read in (headers.read, headers.items, headers.read_queues):
         try:
             read(data)
         except ProtocolViolation:
@@ -298,10 +301,10 @@ def emqp_words(data: bytes) -> None:
 def datagram(data: bytes) -> None:
     room = Room()
     UdpHeartbeats(room.broker).receive(data, "192.0.2.1")
-    dbp_udp.read_beacon(data)
-    found = dbp_udp.read(data)
+    udp.read_beacon(data)
+    found = udp.read(data)
     if found is not None:
-        assert dbp_udp.read(dbp_udp.write(found.command, found.name, 0.0, found.time)) == found
+        assert udp.read(udp.write(found.command, found.name, 0.0, found.time)) == found
 
 
 @target

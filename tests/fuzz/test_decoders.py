@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from polydomo.wire import frames, sp
 from polydomo.wire.link import Hub
 from polydomo.wire.sp import SpLink
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 from tests.fuzz import words
 from tests.fuzz.targets import BOUNDS, GREETING, HELLO_REQ, TARGETS, Messages, Room, ready
 

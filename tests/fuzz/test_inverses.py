@@ -3,10 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.protocols import dbp, dbp_udp, memo
+from polydomo.protocols.dbp import session as dbp
+from polydomo.protocols.dbp import udp
+from polydomo.protocols.memo import messages
 from polydomo.wire import cbor, frames
 from polydomo.wire.address import parse_url
-from polydomo.wire.mechanism import parse_command, parse_properties, properties
+from polydomo.wire.security.mechanism import parse_command, parse_properties, properties
 
 names = st.text(min_size=1, max_size=30).map(str.encode)
 items = st.recursive(
@@ -42,23 +44,23 @@ def test_cbor(content: list[cbor.Item]) -> None:
 
 @given(st.lists(names, max_size=5), st.binary(min_size=1, max_size=16), st.integers(1, 2**32), st.binary(max_size=50))
 def test_memo(services: list[bytes], worker: bytes, milliseconds: int, payload: bytes) -> None:
-    ready = memo.ready(services)
-    message = memo.parse(ready, 0, len(ready))
-    assert message.kind == memo.READY and sorted(message.services) == sorted(set(services))
+    ready = messages.ready(services)
+    message = messages.parse(ready, 0, len(ready))
+    assert message.kind == messages.READY and sorted(message.services) == sorted(set(services))
     for name in services[:1]:
-        job = memo.job(worker, name, milliseconds) + payload
-        message = memo.parse(job, 0, len(job))
+        job = messages.job(worker, name, milliseconds) + payload
+        message = messages.parse(job, 0, len(job))
         assert (message.kind, message.worker, message.service, message.timeout) == (
-            memo.JOB,
+            messages.JOB,
             worker,
             name,
             milliseconds,
         )
         assert job[message.payload :] == payload
     for leaving in (True, False):
-        result = memo.result(worker, leaving) + payload
-        message = memo.parse(result, 0, len(result))
-        assert (message.kind, message.worker, message.disconnecting) == (memo.RESULT, worker, leaving)
+        result = messages.result(worker, leaving) + payload
+        message = messages.parse(result, 0, len(result))
+        assert (message.kind, message.worker, message.disconnecting) == (messages.RESULT, worker, leaving)
         assert result[message.payload :] == payload
 
 
@@ -69,13 +71,13 @@ def test_memo(services: list[bytes], worker: bytes, milliseconds: int, payload: 
 )
 def test_datagrams(command: bytes, name: str, now: float) -> None:
     for kind in (dbp.FLOAT, dbp.DOUBLE, dbp.DECIMAL, dbp.WHOLE):
-        found = dbp_udp.read(dbp_udp.write(command, name, now, kind))
+        found = udp.read(udp.write(command, name, now, kind))
         assert found is not None and found[:2] == (command, name)
 
 
 @given(st.integers(1, 65535))
 def test_beacons(port: int) -> None:
-    assert dbp_udp.read_beacon(dbp_udp.beacon(port)) == port
+    assert udp.read_beacon(udp.beacon(port)) == port
 
 
 @given(st.integers(1, 65535), st.integers(0, 2**32 - 1))

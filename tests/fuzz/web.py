@@ -4,18 +4,18 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from polydomo.protocols.http_api import HttpApi
-from polydomo.protocols.http_content import FRAMES_JSON, MULTIPART, request_body
-from polydomo.protocols.http_session import HttpSession, Site
-from polydomo.protocols.memo_cid import CidError, parse_cid, read_cid
-from polydomo.protocols.memo_json import from_json, to_json
-from polydomo.protocols.memo_node import NodeError, decode, encode, node_cid
-from polydomo.protocols.memo_values import MemoValues
-from polydomo.protocols.service_schema import described
+from polydomo.model.service_schema import described
+from polydomo.protocols.memo.cid import CidError, parse_cid, read_cid
+from polydomo.protocols.memo.node import NodeError, decode, encode, node_cid
+from polydomo.protocols.memo.node_json import from_json, to_json
+from polydomo.protocols.memo.store_api import MemoValues
+from polydomo.web.api import HttpApi
+from polydomo.web.content import FRAMES_JSON, MULTIPART, request_body
+from polydomo.web.session import HttpSession, Site
 from polydomo.wire import frames
 from polydomo.wire.close_reason import CloseCause, CloseReason
-from polydomo.wire.http import HttpError
-from polydomo.wire.http_link import HttpLink
+from polydomo.wire.http.head import HttpError
+from polydomo.wire.http.link import HttpLink
 from tests.fuzz.targets import Room, target
 
 HOST = b"Host: localhost\r\n"

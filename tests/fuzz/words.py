@@ -2,7 +2,8 @@
 
 from hypothesis import strategies as st
 
-from polydomo.protocols import dbp, registry
+from polydomo.protocols import registry
+from polydomo.protocols.dbp import session as dbp
 from polydomo.wire import frames, sp
 from tests.fuzz import extensions, fast_paths, jobs, security, web
 from tests.fuzz.targets import GREETING, HELLO_REQ, ready

@@ -6,7 +6,7 @@ from pathlib import Path
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.ops import Get, Op
-from polydomo.protocols.backoff import Backoff
+from polydomo.model.retry_policy import Backoff
 from polydomo.stores.backend import Backend
 from polydomo.stores.memory import MemoryBackend
 from polydomo.stores.sqlite import SqliteBackend

@@ -3,9 +3,9 @@
 from datetime import UTC
 
 from polydomo.broker.broker import Broker
-from polydomo.broker.durable import Durable
+from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.policy import JobPolicy
-from polydomo.protocols.backoff import Backoff
+from polydomo.model.retry_policy import Backoff
 from polydomo.stores.memory import MemoryBackend
 from tests.jobs.machine import HeldStore
 

@@ -1,10 +1,10 @@
 """The audit finds nothing in the journal of a broker that repeats, requeues and shares requests as it should."""
 
 from polydomo.journal import schema
-from polydomo.journal.audit import audit
-from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels
-from polydomo.journal.recorder import JournalRecorder
+from polydomo.journal.reading.audit import audit
+from polydomo.journal.recording.chunk import Run
+from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.stores.memory import MemoryBackend
 from tests.broker.rig import World
 from tests.jobs.kept import keep_jobs

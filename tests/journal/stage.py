@@ -4,9 +4,9 @@ import random
 from typing import Any
 
 from polydomo.broker.policy import Policy
-from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels
-from polydomo.journal.recorder import JournalRecorder
+from polydomo.journal.recording.chunk import Run
+from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES
 from tests.broker.rig import Peer, World
 

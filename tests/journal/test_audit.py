@@ -7,10 +7,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from polydomo.journal import audit as auditing
-from polydomo.journal import rules, schema
-from polydomo.journal.audit import audit
-from polydomo.journal.rules import COUNTERS, RULES, RUN
+from polydomo.journal import schema
+from polydomo.journal.reading import audit as auditing
+from polydomo.journal.reading import rules
+from polydomo.journal.reading.audit import audit
+from polydomo.journal.reading.rules import COUNTERS, RULES, RUN
 from polydomo.journal.schema import MESSAGES, REQUESTS
 from tests.journal.stage import Row, journalled, live
 

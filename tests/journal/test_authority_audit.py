@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from polydomo.journal import schema
-from polydomo.journal.audit import audit
-from polydomo.journal.reader import Reader
+from polydomo.journal.reading.audit import audit
+from polydomo.journal.reading.reader import Reader
 from polydomo.journal.schema import MESSAGES, REQUESTS
 from tests.authority.place import Place, Worker, schedule, wait_for
 

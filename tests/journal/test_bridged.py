@@ -2,10 +2,10 @@
 
 import pytest
 
-from polydomo.journal.audit import audit
-from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels
-from polydomo.journal.recorder import JournalRecorder
+from polydomo.journal.reading.audit import audit
+from polydomo.journal.recording.chunk import Run
+from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES, REQUESTS
 from tests.broker.net import Net, Node
 from tests.journal.stage import Row

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from polydomo.journal import rules, schema
+from polydomo.journal import schema
+from polydomo.journal.reading import rules
 from polydomo.journal.schema import KINDS
-from polydomo.server.settings import KINDS as SETTINGS
+from polydomo.server.settings.settings import KINDS as SETTINGS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "journal.md").read_text(encoding="utf-8")
 

@@ -9,10 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import polydomo
-from polydomo.journal import runs, schema
-from polydomo.journal.audit import holes
+from polydomo.journal import schema
+from polydomo.journal.files import runs
 from polydomo.journal.ids import decode
-from polydomo.journal.reader import Reader
+from polydomo.journal.reading.audit import holes
+from polydomo.journal.reading.reader import Reader
 from polydomo.journal.schema import MESSAGES, REQUESTS
 from tests.cli.shell import PATIENCE, Broker
 

@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from polydomo.journal import merge, runs
-from polydomo.journal.audit import holes
+from polydomo.journal.files import merge, runs
+from polydomo.journal.files.retention import Bounds
+from polydomo.journal.files.segments import Segment, all_segments, segments
 from polydomo.journal.ids import run_name
 from polydomo.journal.journal import Journal
-from polydomo.journal.reader import Reader, read_rows
-from polydomo.journal.retention import Bounds
+from polydomo.journal.reading.audit import holes
+from polydomo.journal.reading.reader import Reader, read_rows
 from polydomo.journal.schema import MESSAGES, REQUESTS
-from polydomo.journal.segments import Segment, all_segments, segments
 from tests.journal.stage import live
 from tests.journal.test_writer import AGES, everything, kill, started, until
 
@@ -119,8 +119,8 @@ def test_killed_at_every_step_it_loses_and_doubles_nothing(tmp_path: Path) -> No
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path
-from polydomo.journal import merge
-from polydomo.journal.segments import segments
+from polydomo.journal.files import merge
+from polydomo.journal.files.segments import segments
 directory, number = Path(sys.argv[1]), int(sys.argv[2])
 seen = 0
 def step(name):

@@ -10,10 +10,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from polydomo.journal import context, otel, schema
+from polydomo.journal import context, schema
+from polydomo.journal.reading import otel
 from polydomo.journal.schema import REQUESTS
-from polydomo.protocols.emqp import EmqpRef
-from polydomo.protocols.emqp_headers import route
+from polydomo.protocols.emqp.headers import route
+from polydomo.protocols.emqp.session import EmqpRef
 from polydomo.wire.frames import join, more
 from tests.broker.rig import Peer
 from tests.journal.stage import journalled

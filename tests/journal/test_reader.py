@@ -11,9 +11,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from polydomo.journal import runs, schema
-from polydomo.journal.reader import Reader, conform, moment
-from polydomo.journal.retention import Bounds
+from polydomo.journal import schema
+from polydomo.journal.files import runs
+from polydomo.journal.files.retention import Bounds
+from polydomo.journal.reading.reader import Reader, conform, moment
 from polydomo.journal.schema import KINDS, MESSAGES, REQUESTS
 from tests.journal.stage import live
 from tests.journal.test_writer import AGES, started

@@ -7,10 +7,10 @@ import pytest
 
 import polydomo
 from polydomo.broker.broker import Broker
-from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels
-from polydomo.journal.recorder import JournalRecorder
-from polydomo.journal.replay import Core, asked, comparable_events
+from polydomo.journal.reading.replay import Core, asked, comparable_events
+from polydomo.journal.recording.chunk import Run
+from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES
 from polydomo.wire.frames import join
 from tests.broker.rig import START
@@ -106,7 +106,7 @@ def test_a_journal_without_payloads_names_the_setting(tmp_path: Path) -> None:
 
 
 def test_filling_has_the_size_that_was_recorded() -> None:
-    from polydomo.journal.replay import _filling
+    from polydomo.journal.reading.replay import _filling
 
     for size in (0, 2, 100, 257, 266, 5000):
         assert len(_filling(size)) in (size, 0)

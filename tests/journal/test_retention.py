@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from polydomo import limits
-from polydomo.journal.audit import audit
-from polydomo.journal.retention import AgeClock, Bounds, StoredSegments
-from polydomo.journal.runs import RUNS, segment_name
+from polydomo.journal.files.retention import AgeClock, Bounds, StoredSegments
+from polydomo.journal.files.runs import RUNS, segment_name
+from polydomo.journal.reading.audit import audit
 from tests.cli.shell import Broker, Running
 from tests.journal.test_writer import everything, started, until
 

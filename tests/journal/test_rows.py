@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from polydomo.journal import schema
-from polydomo.journal.audit import audit
-from polydomo.journal.chunk import Run
-from polydomo.journal.columns import tables
+from polydomo.journal.files.columns import tables
 from polydomo.journal.ids import parse
 from polydomo.journal.levels import Levels
-from polydomo.journal.recorder import JournalRecorder
+from polydomo.journal.reading.audit import audit
+from polydomo.journal.recording.chunk import Run
+from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES, REQUESTS
-from polydomo.protocols.request import OK
+from polydomo.model.request import OK
 from tests.journal.stage import RUN, Row, journalled, live
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,11 +7,11 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from polydomo.journal import merge, runs
-from polydomo.journal.reader import Reader
-from polydomo.journal.retention import Bounds
+from polydomo.journal.files import merge, runs
+from polydomo.journal.files.retention import Bounds
+from polydomo.journal.files.seal import KEY, MARK, Damaged, damage, verify
+from polydomo.journal.reading.reader import Reader
 from polydomo.journal.schema import KINDS
-from polydomo.journal.seal import KEY, MARK, Damaged, damage, verify
 from tests.journal.stage import live
 from tests.journal.test_writer import AGES, started
 

@@ -4,7 +4,7 @@ import itertools
 import random
 from pathlib import Path
 
-from polydomo.journal.segments import Ranges, current, parse, segment_name, successor, superseded
+from polydomo.journal.files.segments import Ranges, current, parse, segment_name, successor, superseded
 
 
 def test_ranges_hold_what_was_added() -> None:

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from polydomo.journal.levels import Levels
-from polydomo.journal.recorder import JournalRecorder
+from polydomo.journal.reading.story import Story, build
+from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.journal.schema import REQUESTS
-from polydomo.journal.story import Story, build
 from tests.journal.stage import journalled
 
 Row = dict[str, Any]

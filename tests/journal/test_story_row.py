@@ -3,8 +3,8 @@
 import pytest
 
 from polydomo.journal.levels import Levels
+from polydomo.journal.reading.story_row import spans
 from polydomo.journal.schema import MESSAGES, REQUESTS
-from polydomo.journal.story_row import spans
 from tests.journal.stage import journalled
 from tests.journal.test_story import story_from, texts
 

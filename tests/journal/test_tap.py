@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from polydomo.journal.chunk import Run
-from polydomo.journal.tap import Tap
+from polydomo.journal.recording.chunk import Run
+from polydomo.journal.recording.tap import Tap
 from tests.broker.net import Net, Node, Peer
 
 TAP = b"monitor.tap."

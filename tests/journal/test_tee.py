@@ -1,10 +1,10 @@
 """A tee passes every event to both recorders."""
 
-from polydomo.broker.recorder import Recorder
+from polydomo.broker.observe.recorder import Recorder
 from polydomo.journal.levels import Levels
-from polydomo.journal.recorder import JournalRecorder
+from polydomo.journal.recording.recorder import JournalRecorder
+from polydomo.journal.recording.tee import Tee
 from polydomo.journal.schema import MESSAGES, REQUESTS
-from polydomo.journal.tee import Tee
 from tests.journal.stage import RUN, journalled, live
 
 

@@ -12,15 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from polydomo.errors import SettingError
-from polydomo.journal import parquet, runs, schema
-from polydomo.journal.audit import audit
-from polydomo.journal.chunk import Run
+from polydomo.journal import schema
+from polydomo.journal.files import parquet, runs
+from polydomo.journal.files.retention import Bounds
 from polydomo.journal.ids import run_name
 from polydomo.journal.journal import Journal
 from polydomo.journal.levels import Levels
-from polydomo.journal.reader import Reader
-from polydomo.journal.recorder import JournalRecorder
-from polydomo.journal.retention import Bounds
+from polydomo.journal.reading.audit import audit
+from polydomo.journal.reading.reader import Reader
+from polydomo.journal.recording.chunk import Run
+from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES, REQUESTS
 from polydomo.server.logs import INTERNAL_ERRORS
 from tests.broker.rig import World
@@ -297,8 +298,8 @@ def test_a_directory_without_write_access_is_reported_at_startup(
 def test_an_import_that_fails_for_want_of_files_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polydomo.limits.JOURNAL_RETRY", 0.01)
     with monkeypatch.context() as broken:
-        broken.delattr("polydomo.journal.parquet")
-        broken.setitem(sys.modules, "polydomo.journal.parquet", None)
+        broken.delattr("polydomo.journal.files.parquet")
+        broken.setitem(sys.modules, "polydomo.journal.files.parquet", None)
         world, journal = started(tmp_path, Bounds(keep_age=AGES, roll_seconds=0.01))
         world.client()
         journal.tick()
@@ -311,8 +312,8 @@ def test_an_import_that_fails_for_want_of_files_is_tried_again(tmp_path: Path, m
 
 def test_leaving_does_not_wait_for_an_import_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polydomo.limits.JOURNAL_RETRY", 0.01)
-    monkeypatch.delattr("polydomo.journal.parquet")
-    monkeypatch.setitem(sys.modules, "polydomo.journal.parquet", None)
+    monkeypatch.delattr("polydomo.journal.files.parquet")
+    monkeypatch.setitem(sys.modules, "polydomo.journal.files.parquet", None)
     _, journal = started(tmp_path)
     journal.stop()
     assert not journal.writer.is_alive()

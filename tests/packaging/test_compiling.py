@@ -88,7 +88,7 @@ def test_everything_that_tests_replace_has_a_seam(tmp_path: Path, capsys: pytest
             ast.parse(text)
             changed += 1
     assert changed > 20
-    queues = (tmp_path / "src/polydomo/broker/queues.py").read_text(encoding="utf-8")
+    queues = (tmp_path / "src/polydomo/broker/requests/queues.py").read_text(encoding="utf-8")
     assert "def pop(" in queues and "def pop__original(" in queues
     limits = (tmp_path / "src/polydomo/limits.py").read_text(encoding="utf-8")
     assert "OVERSLEPT: float = " in limits and "MAX_QUEUE: Final = " in limits

@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from polydomo.journal import histogram, parquet, schema
-from polydomo.journal.audit import kind_of
+from polydomo.journal import histogram, schema
+from polydomo.journal.files import parquet
+from polydomo.journal.files.runs import segment_name
 from polydomo.journal.ids import RequestId
-from polydomo.journal.runs import segment_name
+from polydomo.journal.reading.audit import kind_of
 from polydomo.journal.schema import MESSAGES, REQUESTS
 
 Row = dict[str, Any]

@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from polydomo.journal import audit, schema
+from polydomo.journal import schema
+from polydomo.journal.reading import audit
 from tests.journal.test_authority_audit import (
     ATTEMPT,
     EVALUATED,

@@ -88,8 +88,8 @@ def test_the_same_segment_in_two_places_is_one(tmp_path: Path) -> None:
 
 
 def merge_all(journal: Path) -> int:
-    from polydomo.journal import merge
-    from polydomo.journal.segments import segments as there
+    from polydomo.journal.files import merge
+    from polydomo.journal.files.segments import segments as there
 
     groups = merge.plan(merge.batches((one, one.path.stat().st_size) for one in there(journal)))
     for group in groups:

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 import polydomo
 from polydomo.errors import CallFailed
 from polydomo.journal import schema
-from polydomo.journal.reader import conform, read_rows
+from polydomo.journal.reading.reader import conform, read_rows
 from polydomo.pipeline import batch
 from polydomo.pipeline.tables import TABLES
 from tests.cli.shell import Broker

@@ -17,8 +17,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from polydomo.journal import schema
-from polydomo.journal.audit import kind_of
 from polydomo.journal.histogram import bucket
+from polydomo.journal.reading.audit import kind_of
 from polydomo.pipeline.audit import prefilter
 from polydomo.pipeline.batch import Options
 from polydomo.pipeline.tables import TABLES

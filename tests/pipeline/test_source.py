@@ -13,8 +13,9 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNotNull, LessThan
 
 import polydomo
 from polydomo.errors import SettingError
-from polydomo.journal import merge, schema
-from polydomo.journal.segments import segments
+from polydomo.journal import schema
+from polydomo.journal.files import merge
+from polydomo.journal.files.segments import segments
 from polydomo.pipeline.source import Group, JournalStreamReader, PushingReader, RowFilter, read
 from pyspark_polydomo import DefaultSource, journal_of
 from tests.cli.shell import PATIENCE, Broker

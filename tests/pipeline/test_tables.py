@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from polydomo.journal import histogram, schema
+from polydomo.model.request import CANCELLED, NO_WORKER
 from polydomo.pipeline.batch import Options
 from polydomo.pipeline.tables.capacity import Objective
-from polydomo.protocols.bridge import BridgeSession
-from polydomo.protocols.request import CANCELLED, NO_WORKER
+from polydomo.protocols.bridge.session import BridgeSession
 from tests.pipeline import journals
 from tests.pipeline.comparing import content, table_rows
 from tests.pipeline.journals import NOON, Row, at, message, record

@@ -1,6 +1,6 @@
 """DCP peers of the broker's tests, part by part."""
 
-from polydomo.protocols.dcp import DcpSession
+from polydomo.protocols.dcp.session import DcpSession
 from tests.protocols.mdx_dcp_rig import Frames, Peer, Rig
 
 H = [b"", b"DGBX\x01"]

@@ -1,13 +1,13 @@
 """A broker with its clock in the test's hand, and peers that talk to it in whole messages, without a wire."""
 
 from polydomo.broker.broker import Broker
+from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
-from polydomo.broker.recorder import Recorder
-from polydomo.protocols.emqp import EmqpSession
-from polydomo.protocols.model import Departure, Worker
-from polydomo.protocols.request import Request
-from polydomo.protocols.session import Session
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.request import Request
+from polydomo.model.service import Departure, Worker
+from polydomo.model.session import Session
+from polydomo.model.tuning import Tuning
+from polydomo.protocols.emqp.session import EmqpSession
 from polydomo.wire import frames
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub, Link

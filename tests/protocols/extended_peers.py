@@ -1,14 +1,14 @@
 """Clients and workers of MDX, DCP and eMQP that use the extensions, and their connections to a broker, without I/O."""
 
-from polydomo.protocols.dcp import DcpSession
-from polydomo.protocols.dcp_ends import DcpClientEnd, DcpWorkerEnd
-from polydomo.protocols.emqp import EmqpSession
-from polydomo.protocols.emqp_ends import EmqpClientEnd, EmqpWorkerEnd
+from polydomo.model.session import Session
+from polydomo.protocols.dcp.ends import DcpClientEnd, DcpWorkerEnd
+from polydomo.protocols.dcp.session import DcpSession
+from polydomo.protocols.emqp.ends import EmqpClientEnd, EmqpWorkerEnd
+from polydomo.protocols.emqp.session import EmqpSession
 from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Job, WorkerEnd
-from polydomo.protocols.mdx import MdxSession
-from polydomo.protocols.mdx_ends import MdxClientEnd, MdxWorkerEnd
-from polydomo.protocols.session import Session
-from polydomo.wire.extensions import Extensions, parse
+from polydomo.protocols.mdx.ends import MdxClientEnd, MdxWorkerEnd
+from polydomo.protocols.mdx.session import MdxSession
+from polydomo.wire.zmtp.extensions import Extensions, parse
 from tests.protocols.mdx_dcp_rig import Peer, Rig
 
 BROKER = Extensions(

@@ -1,16 +1,16 @@
 """The real broker behind real ZMTP bytes, without sockets: what a server would do with them is done here by hand."""
 
 from polydomo.broker.broker import Broker
+from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
-from polydomo.broker.recorder import Recorder
+from polydomo.model.request import Request
+from polydomo.model.service import Departure, Worker
+from polydomo.model.session import Session
+from polydomo.model.tuning import Tuning
 from polydomo.protocols.detect import Detector
-from polydomo.protocols.model import Departure, Worker
-from polydomo.protocols.request import Request
-from polydomo.protocols.session import Session
-from polydomo.protocols.tuning import Tuning
 from polydomo.wire.frames import join, split
 from polydomo.wire.link import Handler, Hub
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 from tests.entropy import Zeros
 from tests.forms import GeneralDetector
 

@@ -1,13 +1,13 @@
 """The real broker without I/O: a clock set by hand, and peers whose messages are lists of frames."""
 
 from polydomo.broker.broker import Broker
+from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
-from polydomo.broker.recorder import Recorder
+from polydomo.model.request import Request
+from polydomo.model.service import Departure, Worker
+from polydomo.model.session import Session
+from polydomo.model.tuning import Tuning
 from polydomo.protocols.ends import ClientEnd, Event, WorkerEnd
-from polydomo.protocols.model import Departure, Worker
-from polydomo.protocols.request import Request
-from polydomo.protocols.session import Session
-from polydomo.protocols.tuning import Tuning
 from polydomo.wire.frames import bounds, join
 from polydomo.wire.link import Handler, Hub, Link
 from tests.entropy import Counting

@@ -1,6 +1,6 @@
 """MDX peers of the broker's tests, frame by frame."""
 
-from polydomo.protocols.mdx import MdxSession
+from polydomo.protocols.mdx.session import MdxSession
 from tests.protocols.mdx_dcp_rig import Frames, Peer, Rig
 
 C, W = b"MDXC01", b"MDXW01"

@@ -5,12 +5,12 @@ from io import BytesIO
 import cbor2
 
 from polydomo.broker.broker import Broker
+from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
-from polydomo.broker.recorder import Recorder
-from polydomo.protocols.memo_session import MemoSession
-from polydomo.protocols.model import Departure, Worker
-from polydomo.protocols.request import Request
-from polydomo.protocols.session import Session
+from polydomo.model.request import Request
+from polydomo.model.service import Departure, Worker
+from polydomo.model.session import Session
+from polydomo.protocols.memo.session import MemoSession
 from polydomo.wire import frames, sp
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Handler, Hub, Link

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.protocols.bridge import HEADER, BridgedRequest, BridgeSession
+from polydomo.model.service import Worker
+from polydomo.model.tuning import Tuning
+from polydomo.protocols.bridge.session import HEADER, BridgedRequest, BridgeSession
 from polydomo.protocols.detect import Detector
-from polydomo.protocols.model import Worker
-from polydomo.protocols.tuning import Tuning
 from polydomo.wire.frames import bounds, join
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 from tests.broker.net import Net, Node
 
 OTHER = b"0123456789abcdef"

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.limits import MAX_CATALOG_INFO, ZOMBIE_TIME
-from polydomo.protocols import dbp
-from polydomo.protocols.dbp import DbpSession
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.tuning import Tuning
+from polydomo.protocols.dbp import session as dbp
+from polydomo.protocols.dbp.session import DbpSession
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import join
 from polydomo.wire.link import Handler, Hub
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 from tests.protocols.emqp_dbp_fakes import WALL, EchoSession, Peer, Table, only
 
 FLOAT = struct.pack("=f", WALL)

@@ -6,9 +6,10 @@ import pytest
 
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import DBP_BEAT, DBP_BEAT_LEAST, DBP_BEAT_MOST
-from polydomo.protocols import dbp, dbp_info
-from polydomo.protocols.dbp import DbpSession
-from polydomo.protocols.dbp_ends import Acknowledged, Approved, DbpEnd, Denied, Disconnected, Info
+from polydomo.protocols.dbp import info as dbp_info
+from polydomo.protocols.dbp import session as dbp
+from polydomo.protocols.dbp.ends import Acknowledged, Approved, DbpEnd, Denied, Disconnected, Info
+from polydomo.protocols.dbp.session import DbpSession
 from tests.protocols.emqp_dbp_fakes import WALL, Table
 
 FLOAT = struct.pack("=f", WALL)

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.protocols import dbp, dbp_udp
-from polydomo.protocols.dbp_udp import Datagram, ServiceBeats, beacon, read, read_beacon, write
+from polydomo.protocols.dbp import session as dbp
+from polydomo.protocols.dbp import udp
+from polydomo.protocols.dbp.udp import Datagram, ServiceBeats, beacon, read, read_beacon, write
 from polydomo.wire import frames
 
 NOW = 1_794_724_735.0
@@ -126,4 +127,4 @@ def test_a_service_counts_only_the_broadcasts_of_its_own_broker() -> None:
     ):
         assert not beats.receive(12.5, data)
     assert not beats.by_datagram(13.0)
-    assert dbp_udp.read(beats.goodbye(NOW)) == Datagram(dbp.DISCONNECT, "camera", dbp.FLOAT)
+    assert udp.read(beats.goodbye(NOW)) == Datagram(dbp.DISCONNECT, "camera", dbp.FLOAT)

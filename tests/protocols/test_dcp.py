@@ -3,9 +3,9 @@
 import pytest
 
 from polydomo import limits
-from polydomo.protocols.dcp import DcpSession
-from polydomo.protocols.mdx import MdxSession
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.tuning import Tuning
+from polydomo.protocols.dcp.session import DcpSession
+from polydomo.protocols.mdx.session import MdxSession
 from tests.protocols.dcp_peers import (
     PING,
     PONG,

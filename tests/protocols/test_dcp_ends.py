@@ -4,7 +4,7 @@ import pytest
 
 from polydomo import limits
 from polydomo.errors import CallFailed, ProtocolViolation
-from polydomo.protocols.dcp_ends import DcpClientEnd, DcpWorkerEnd
+from polydomo.protocols.dcp.ends import DcpClientEnd, DcpWorkerEnd
 from polydomo.protocols.ends import Job, Reply
 from tests.protocols.dcp_peers import (
     PING,

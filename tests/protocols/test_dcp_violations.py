@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from polydomo.protocols.dcp import DcpSession
+from polydomo.protocols.dcp.session import DcpSession
 from tests.protocols.dcp_peers import (
     PING,
     PONG,

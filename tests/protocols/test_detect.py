@@ -3,9 +3,9 @@
 import pytest
 
 from polydomo.limits import MAX_TOPIC
-from polydomo.protocols.pubsub import SubscriberSession
-from polydomo.protocols.tuning import Tuning
-from polydomo.wire.mechanism import command
+from polydomo.model.tuning import Tuning
+from polydomo.protocols.pubsub.session import SubscriberSession
+from polydomo.wire.security.mechanism import command
 from tests.protocols.mdp_rig import Frames, Peer, Rig, long_form
 
 FIRST: "list[tuple[Frames, str, str]]" = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.tuning import Tuning
 from tests.protocols.dialogues import DIALOGUES, LIBMDP, MAJORTOMO, Client, Step
 from tests.protocols.mdp_rig import Peer, Rig
 
@@ -67,7 +67,7 @@ def test_a_setting_per_service_skips_the_wait(dialect_name: str, dialogue: list[
 @pytest.mark.parametrize("name", sorted(DIALOGUES))
 def test_every_split_of_the_same_bytes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The dialogues again, with a broker that gets its bytes three at a time."""
-    from polydomo.wire.zmtp import ZmtpLink
+    from polydomo.wire.zmtp.link import ZmtpLink
 
     whole = ZmtpLink.receive
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from polydomo.broker.memoising import Memoiser
 from polydomo.broker.policy import Policy
-from polydomo.protocols.emqp import EmqpSession
-from polydomo.protocols.memo_values import MemoValues
+from polydomo.broker.sharing.memoised import Memoiser
+from polydomo.protocols.emqp.session import EmqpSession
+from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.wire import frames
 from tests.protocols.emqp_dbp_fakes import ASKS, HEAD, JOB, WALL, EchoSession, Table, only, request, worker_at
 

@@ -5,16 +5,16 @@ import struct
 
 import pytest
 
-from polydomo.protocols import dbp
-from polydomo.protocols.dbp import DbpSession
+from polydomo.model.session import Session
+from polydomo.protocols.dbp import session as dbp
+from polydomo.protocols.dbp.session import DbpSession
 from polydomo.protocols.detect import Detector
-from polydomo.protocols.emqp import EmqpSession
-from polydomo.protocols.emqp_ends import EmqpClientEnd, EmqpWorkerEnd
+from polydomo.protocols.emqp.ends import EmqpClientEnd, EmqpWorkerEnd
+from polydomo.protocols.emqp.session import EmqpSession
 from polydomo.protocols.ends import Job, Reply
-from polydomo.protocols.session import Session
 from polydomo.wire import frames
 from polydomo.wire.link import Handler
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 from tests.protocols.emqp_dbp_fakes import Table
 
 

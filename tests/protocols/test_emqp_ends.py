@@ -14,9 +14,9 @@ from polydomo.limits import (
     EMQP_MAX_RETRIES,
     EMQP_MAX_TIMEOUT,
 )
-from polydomo.protocols import emqp_headers
-from polydomo.protocols.emqp import EmqpSession
-from polydomo.protocols.emqp_ends import EmqpClientEnd, EmqpWorkerEnd
+from polydomo.protocols.emqp import headers as emqp_headers
+from polydomo.protocols.emqp.ends import EmqpClientEnd, EmqpWorkerEnd
+from polydomo.protocols.emqp.session import EmqpSession
 from polydomo.protocols.ends import Dismissed, Job, Reply
 from polydomo.wire import frames
 from tests.protocols.emqp_dbp_fakes import (

@@ -9,7 +9,7 @@ from polydomo.limits import (
     EMQP_MAX_HEADERS,
     ZOMBIE_TIME,
 )
-from polydomo.protocols.emqp import EmqpSession
+from polydomo.protocols.emqp.session import EmqpSession
 from tests.protocols.emqp_dbp_fakes import ASKS, HEAD, Peer, Table, inform, only, request, worker_at
 
 

@@ -5,9 +5,9 @@ import pytest
 from polydomo.limits import (
     EMQP_BEAT,
 )
-from polydomo.protocols.emqp import EmqpSession
-from polydomo.protocols.model import Publication
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.service import Publication
+from polydomo.model.tuning import Tuning
+from polydomo.protocols.emqp.session import EmqpSession
 from polydomo.wire import frames
 from polydomo.wire.close_reason import CloseCause
 from tests.protocols.emqp_dbp_fakes import HEAD, JOB, EchoSession, Peer, Table, inform, only, request, worker_at

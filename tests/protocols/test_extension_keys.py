@@ -3,9 +3,9 @@
 import pytest
 
 from polydomo.protocols.ends import Failure, Reply
-from polydomo.protocols.mdx import MdxSession
-from polydomo.protocols.mdx_ends import MdxClientEnd
-from polydomo.wire.extensions import NO_EXTENSIONS
+from polydomo.protocols.mdx.ends import MdxClientEnd
+from polydomo.protocols.mdx.session import MdxSession
+from polydomo.wire.zmtp.extensions import NO_EXTENSIONS
 from tests.protocols.extended_peers import client_of, jobs_of, peer_of, worker_of
 from tests.protocols.mdx_dcp_rig import Rig
 from tests.protocols.mdx_peers import C

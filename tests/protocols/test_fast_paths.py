@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.broker.policy import Policy
-from polydomo.protocols.emqp import EmqpSession
-from polydomo.protocols.mdp1 import Mdp1Session
-from polydomo.protocols.mdx import MdxSession
-from polydomo.protocols.session import Session
+from polydomo.model.session import Session
+from polydomo.protocols.emqp.session import EmqpSession
+from polydomo.protocols.mdp.mdp1 import Mdp1Session
+from polydomo.protocols.mdx.session import MdxSession
 from polydomo.wire.frames import join
 from sim.replacing import swap
 from tests.forms import replaces_core

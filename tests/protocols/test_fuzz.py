@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polydomo.protocols import dbp
+from polydomo.protocols.dbp import session as dbp
 from polydomo.wire.frames import join
 from tests.protocols.mdp_rig import Rig, long_form
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.limits import MAX_BODY_FRAMES, MAX_CONTROL
-from polydomo.protocols import http_content as content
+from polydomo.web import content
 from polydomo.wire.frames import join, split
-from polydomo.wire.http import HttpError
+from polydomo.wire.http.head import HttpError
 
 BODIES = st.lists(st.binary(max_size=300), max_size=6)
 

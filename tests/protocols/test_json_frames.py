@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.limits import MAX_BODY_FRAMES, MAX_CONTROL, STEP_BYTES
-from polydomo.protocols.http_content import frame_to_json
-from polydomo.protocols.json_frames import JsonFrames
+from polydomo.web.content import frame_to_json
+from polydomo.web.json_frames import JsonFrames
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(st.characters(exclude_categories=["Cs"]))
 

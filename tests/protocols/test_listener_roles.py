@@ -2,8 +2,8 @@
 
 import pytest
 
+from polydomo.model.listener_roles import ROLES, SHARED
 from polydomo.protocols.ends import Dismissed, Failure
-from polydomo.protocols.listener_roles import ROLES, SHARED
 from tests.across.kinds import CLIENTS, WORKERS
 from tests.across.world import Line, World
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from polydomo.protocols.mdp2 import ASCII, DIALECTS, LIBMDP, MAJORTOMO, RFC18, RFC18_REQ, Dialect
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.tuning import Tuning
+from polydomo.protocols.mdp.mdp2 import ASCII, DIALECTS, LIBMDP, MAJORTOMO, RFC18, RFC18_REQ, Dialect
 from polydomo.wire.frames import join, more
 from tests.protocols.mdp_rig import Frames, Peer, Rig, long_form
 

@@ -5,7 +5,7 @@ import pytest
 from polydomo.errors import CallFailed, ProtocolViolation
 from polydomo.limits import MAX_BODY
 from polydomo.protocols.ends import Dismissed, Job, Reply, WorkerEnd
-from polydomo.protocols.mdp_ends import Mdp1ClientEnd, Mdp1WorkerEnd, Mdp2ClientEnd, Mdp2WorkerEnd, MdpClientEnd
+from polydomo.protocols.mdp.ends import Mdp1ClientEnd, Mdp1WorkerEnd, Mdp2ClientEnd, Mdp2WorkerEnd, MdpClientEnd
 
 
 def said(end: MdpClientEnd | WorkerEnd) -> list[list[bytes]]:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.broker.policy import Policy
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.tuning import Tuning
 from polydomo.wire.frames import join
 from tests.protocols.mdp_rig import Rig, long_form
 

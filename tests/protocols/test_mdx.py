@@ -4,12 +4,12 @@ import pytest
 
 from polydomo import limits
 from polydomo.broker.policy import Policy
-from polydomo.protocols.dcp import DcpSession
-from polydomo.protocols.mdx import MdxSession
-from polydomo.protocols.mdx_ends import MdxWorkerEnd
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.tuning import Tuning
+from polydomo.protocols.dcp.session import DcpSession
+from polydomo.protocols.mdx.ends import MdxWorkerEnd
+from polydomo.protocols.mdx.session import MdxSession
 from polydomo.wire.link import Handler, Hub
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 from tests.protocols.mdx_dcp_rig import Frames, Rig, long_form
 from tests.protocols.mdx_peers import DISCONNECT, PONG, C, W, client_of, failure, job_of, worker_of, worker_of_busy
 

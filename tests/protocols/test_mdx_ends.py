@@ -5,8 +5,8 @@ import pytest
 from polydomo import limits
 from polydomo.errors import ProtocolViolation
 from polydomo.protocols.ends import Dismissed, Failure, Job, Reply
-from polydomo.protocols.mdx import MdxSession
-from polydomo.protocols.mdx_ends import MdxClientEnd, MdxWorkerEnd
+from polydomo.protocols.mdx.ends import MdxClientEnd, MdxWorkerEnd
+from polydomo.protocols.mdx.session import MdxSession
 from tests.protocols.mdx_dcp_rig import Frames, Peer, Rig
 from tests.protocols.mdx_peers import C, W, client_of, failure, job_of, worker_of
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from polydomo import limits
-from polydomo.protocols.mdx import MdxSession
+from polydomo.protocols.mdx.session import MdxSession
 from tests.protocols.mdx_dcp_rig import Frames, Rig, long_form
 from tests.protocols.mdx_peers import DISCONNECT, C, W, client_of, failure, job_of, worker_of, worker_of_busy
 

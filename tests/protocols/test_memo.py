@@ -3,7 +3,7 @@
 import pytest
 
 from polydomo.limits import MEMO_MAX_RUN
-from polydomo.protocols import memo
+from polydomo.protocols.memo import messages
 from polydomo.wire import frames, sp
 from tests.protocols.memo_fakes import DISCONNECT, HEARTBEAT, JOB, RESULT, Peer, World
 
@@ -364,11 +364,11 @@ def test_a_request_id_from_devices_is_returned_completely(world: World) -> None:
     peer = world.connect()
     worker = peer.worker(10, "echo")
     stack = bytes.fromhex("00000005 7fffffff 80000001")
-    peer.link.receive(sp.message(stack, memo.job(b"", b"echo", 100) + b"x"))
-    peer.link.receive(sp.message(b"\x00\x00\x00\x06" + stack[4:], memo.job(b"", b"echo", 100) + b"x"))
+    peer.link.receive(sp.message(stack, messages.job(b"", b"echo", 100) + b"x"))
+    peer.link.receive(sp.message(b"\x00\x00\x00\x06" + stack[4:], messages.job(b"", b"echo", 100) + b"x"))
     peer.heard()
     peer.result(12, worker, b"y")
-    assert sp.message(stack, memo.result(b"") + b"y") in out_of(peer)
+    assert sp.message(stack, messages.result(b"") + b"y") in out_of(peer)
 
 
 def test_a_lost_workers_old_job_waits_for_another_worker(world: World) -> None:

@@ -3,9 +3,9 @@
 import pytest
 
 from polydomo.errors import CallFailed, NoSuchService, ProtocolViolation
-from polydomo.protocols import memo
 from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Job, Reply, WorkerEnd
-from polydomo.protocols.memo_ends import MemoClientEnd, MemoWorkerEnd
+from polydomo.protocols.memo import messages
+from polydomo.protocols.memo.ends import MemoClientEnd, MemoWorkerEnd
 from polydomo.wire import sp
 from tests.protocols.memo_fakes import Peer, World
 
@@ -104,12 +104,19 @@ def test_a_name_that_memo01_cannot_say(name: bytes) -> None:
 def test_messages_that_a_client_must_not_receive() -> None:
     end = MemoClientEnd()
     rid = bytes.fromhex("80000000")
-    for body in (memo.disconnect(b""), memo.heartbeat(b""), memo.result(b"id"), memo.job(b"", b"x", 1), b"", b"x"):
+    for body in (
+        messages.disconnect(b""),
+        messages.heartbeat(b""),
+        messages.result(b"id"),
+        messages.job(b"", b"x", 1),
+        b"",
+        b"x",
+    ):
         with pytest.raises(ProtocolViolation):
             end.receive([rid, body])
     with pytest.raises(ProtocolViolation):
         end.receive([rid])
-    assert end.receive([rid, memo.result(b"") + b"late"]) == []
+    assert end.receive([rid, messages.result(b"") + b"late"]) == []
 
 
 def test_a_client_puts_an_empty_id_in_its_requests() -> None:
@@ -195,10 +202,10 @@ def test_a_ready_answered_with_disconnect_twice_does_not_go_on_for_ever() -> Non
     end.open([b"echo"], 2)
     first, second = (message[0] for message in end.out)
     end.out.clear()
-    assert end.receive([first, memo.disconnect(b"")]) == []
+    assert end.receive([first, messages.disconnect(b"")]) == []
     [[third, _]] = end.out
-    assert end.receive([third, memo.disconnect(b"")]) == [Dismissed()]
-    assert end.receive([second, memo.heartbeat(b"id")]) == []
+    assert end.receive([third, messages.disconnect(b"")]) == [Dismissed()]
+    assert end.receive([second, messages.heartbeat(b"id")]) == []
 
 
 def test_closing_makes_results_the_last_and_takes_no_more_jobs() -> None:
@@ -211,7 +218,7 @@ def test_closing_makes_results_the_last_and_takes_no_more_jobs() -> None:
     both.at_client.pump()
     both.worker.final(job, [b"X"])
     [[_, body]] = both.worker.out
-    assert memo.parse(body, 0, len(body)).disconnecting
+    assert messages.parse(body, 0, len(body)).disconnecting
     assert both.jobs() == []
     assert both.at_client.pump() == [Reply(1, [b"X"])]
     both.at_worker.peer.close()
@@ -235,13 +242,13 @@ def test_partials_past_the_message_bound_fail(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_messages_that_a_worker_must_not_receive() -> None:
-    for body in (memo.result(b"id"), memo.ready([b"x"]), b"\x80", b"x"):
+    for body in (messages.result(b"id"), messages.ready([b"x"]), b"\x80", b"x"):
         end = MemoWorkerEnd()
         end.open([b"echo"])
         with pytest.raises(ProtocolViolation):
             end.receive([end.out[0][0], body])
     end = MemoWorkerEnd()
     end.open([b"echo"])
-    end.receive([end.out[0][0], memo.heartbeat(b"one")])
+    end.receive([end.out[0][0], messages.heartbeat(b"one")])
     with pytest.raises(ProtocolViolation, match="changed the id"):
-        end.receive([end.out[1][0], memo.heartbeat(b"two")])
+        end.receive([end.out[1][0], messages.heartbeat(b"two")])

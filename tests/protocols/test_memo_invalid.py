@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.broker.access_rules import AccessRules
+from polydomo.broker.guard.rules import AccessRules
 from polydomo.broker.policy import Policy
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MEMO_MAX_RUN, MEMO_MAX_WORKERS
-from polydomo.protocols import memo
+from polydomo.protocols.memo import messages as memo
 from polydomo.wire import frames
 from tests.protocols.memo_fakes import DISCONNECT, HEARTBEAT, JOB, READY, RESULT, World
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.limits import MAX_NODE_DEPTH
-from polydomo.protocols.memo_cid import (
+from polydomo.protocols.memo.cid import (
     BLAKE2B_256,
     DAG_CBOR,
     DAG_CBOR_UNRESTRICTED,
@@ -22,8 +22,8 @@ from polydomo.protocols.memo_cid import (
     parse_cid,
     read_cid,
 )
-from polydomo.protocols.memo_json import from_json, to_json
-from polydomo.protocols.memo_node import Node, NodeError, decode, encode, node_cid
+from polydomo.protocols.memo.node import Node, NodeError, decode, encode, node_cid
+from polydomo.protocols.memo.node_json import from_json, to_json
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 CIDS = st.builds(cid_of, st.sampled_from([RAW, DAG_CBOR, DAG_CBOR_UNRESTRICTED]), st.binary(max_size=60))

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.limits import MAX_NODE_DEPTH, MAX_STRING_PIECES, STEP_BYTES, STEP_TOKENS
-from polydomo.protocols.memo_cid import Cid
-from polydomo.protocols.memo_json import from_json, to_json
-from polydomo.protocols.memo_node import Node, NodeError, decode, encode, node_cid
-from polydomo.protocols.memo_reader import CborReader, JsonReader, NodeReader, OctetsReader
+from polydomo.protocols.memo.cid import Cid
+from polydomo.protocols.memo.node import Node, NodeError, decode, encode, node_cid
+from polydomo.protocols.memo.node_json import from_json, to_json
+from polydomo.web.memodb.reader import CborReader, JsonReader, NodeReader, OctetsReader
 from tests.protocols.test_memo_nodes import NODES
 
 

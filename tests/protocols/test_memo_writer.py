@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.limits import MAX_NODE_TEXT, STEP_BYTES, STEP_TOKENS
-from polydomo.protocols.memo_cid import DAG_CBOR, Cid, cid_of
-from polydomo.protocols.memo_json import to_json
-from polydomo.protocols.memo_node import Node, NodeError, node_cid, node_from
-from polydomo.protocols.memo_writer import NodeText
+from polydomo.protocols.memo.cid import DAG_CBOR, Cid, cid_of
+from polydomo.protocols.memo.node import Node, NodeError, node_cid, node_from
+from polydomo.protocols.memo.node_json import to_json
+from polydomo.web.memodb.writer import NodeText
 from tests.protocols.test_memo_nodes import NODES
 
 

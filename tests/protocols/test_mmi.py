@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from polydomo.broker import builtin_services
-from polydomo.protocols.mdp2 import DIALECTS
+from polydomo.broker.observe import builtin_services
+from polydomo.protocols.mdp.mdp2 import DIALECTS
 from polydomo.wire.frames import join
 from tests.protocols.mdp_rig import Peer, Rig
 
-SOURCE = Path(__file__).parents[2] / "src/polydomo/broker/builtin_services.py"
+SOURCE = Path(__file__).parents[2] / "src/polydomo/broker/observe/builtin_services.py"
 
 # what stands before the service when each client asks, what the answer begins with, and whether that names the service
 ASKS: dict[str, tuple[list[bytes], list[bytes], bool]] = {

@@ -3,11 +3,11 @@
 import pytest
 
 from polydomo.errors import SettingError
+from polydomo.model.tuning import Tuning
 from polydomo.protocols import registry
-from polydomo.protocols.tuning import Tuning
 from polydomo.wire.link import Handler, Hub
 from polydomo.wire.sp import SpLink
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 from tests.broker.rig import World
 
 

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.errors import ProtocolViolation
-from polydomo.protocols.bridge import trace_of
-from polydomo.protocols.job_facts import JobFacts
-from polydomo.protocols.sibling_messages import (
+from polydomo.model.job_facts import JobFacts
+from polydomo.protocols.bridge.session import trace_of
+from polydomo.protocols.bridge.sibling_messages import (
     CALL,
     CALL_SIZE,
     REPLY,

@@ -10,8 +10,8 @@ import zmq
 
 import polydomo
 from polydomo import testing
-from polydomo.broker import queues
-from polydomo.server.settings import Settings
+from polydomo.broker.requests import queues
+from polydomo.server.settings.settings import Settings
 from tests.ports import free_port
 from tests.real.peers import PATIENCE, Program, needs
 from tests.server.harness import wait_for as until

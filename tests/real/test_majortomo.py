@@ -9,8 +9,8 @@ import pytest
 
 import polydomo
 from polydomo import testing
-from polydomo.server.setting_sections import Mdp
-from polydomo.server.settings import Settings
+from polydomo.server.settings.sections import Mdp
+from polydomo.server.settings.settings import Settings
 from tests.ports import free_port
 from tests.real.peers import PATIENCE, Program, needs, run
 from tests.server.harness import wait_for as until

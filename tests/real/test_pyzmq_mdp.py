@@ -5,8 +5,8 @@ import pytest
 import polydomo
 from polydomo import testing
 from polydomo.server.server import BrokerServer
-from polydomo.server.setting_sections import Mdp
-from polydomo.server.settings import Settings
+from polydomo.server.settings.sections import Mdp
+from polydomo.server.settings.settings import Settings
 from tests.real.peers import Program, needs, run
 
 pytestmark = [needs("mdp"), pytest.mark.real_time]

@@ -2,7 +2,7 @@
 
 import socket
 
-from polydomo.server.settings import Settings
+from polydomo.server.settings.settings import Settings
 from tests import ports
 
 LOOPBACK = "127.255.255.255"  # the broadcast address of loopback

@@ -4,8 +4,8 @@ import os
 import socket
 
 from polydomo.keys import read_pair, read_public
-from polydomo.wire.curve import CurveClient
-from polydomo.wire.mechanism import parse_command
+from polydomo.wire.security.curve import CurveClient
+from polydomo.wire.security.mechanism import parse_command
 from tests.server.secured import PATIENCE, Place
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\x00") + bytes(32)

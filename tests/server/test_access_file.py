@@ -8,9 +8,9 @@ import pytest
 
 from polydomo.errors import AccessDenied, SettingError
 from polydomo.keys import read_pair, write_pair
-from polydomo.server.acceptance import Origin
-from polydomo.server.access import AccessControl, Identity
-from polydomo.server.access_file import ANONYMOUS, AccessFile, load
+from polydomo.server.access.access import AccessControl, Identity
+from polydomo.server.access.file import ANONYMOUS, AccessFile, load
+from polydomo.server.settings.acceptance import Origin
 from polydomo.wire.address import parse_url
 
 KEY = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"

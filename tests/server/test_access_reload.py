@@ -15,7 +15,7 @@ import polydomo.testing
 from polydomo.client.security import Security
 from polydomo.errors import AccessDenied, CallFailed, ConnectionLost, PolydomoError, SettingError
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import load
+from polydomo.server.settings.settings import load
 from tests.server.secured import PATIENCE, TOKEN, Caller, Place
 
 
@@ -185,7 +185,7 @@ def test_plain_is_accepted_only_on_private_connections(place: Place, broker: pol
     with polydomo.Client(broker.url, security=Security(user="ci", token=TOKEN)) as client:  # loopback
         with pytest.raises(CallFailed, match="ci may not call 'other'"):
             client.call("other", "x")
-    from polydomo.server.access import AccessControl, Identity
+    from polydomo.server.access.access import AccessControl, Identity
 
     far = Identity(AccessControl(str(place.access)), private=False, max_frame=1000)
     mechanism = far.select(b"PLAIN")
@@ -211,9 +211,9 @@ def test_a_user_of_this_machine_by_ipc(place: Place, tmp_path: Path) -> None:
 
 
 def test_the_journal_names_the_principals(place: Place, tmp_path: Path) -> None:
-    from polydomo.cli import broker_journal
-    from polydomo.journal.audit import audit
-    from polydomo.journal.reader import Reader
+    from polydomo.cli.broker import broker_journal
+    from polydomo.journal.reading.audit import audit
+    from polydomo.journal.reading.reader import Reader
 
     settings = load(
         flags={

@@ -9,9 +9,9 @@ import pytest
 import polydomo
 from polydomo import limits, testing
 from polydomo.errors import NotConnected, SettingError
-from polydomo.server import beacon
+from polydomo.server.connections import beacon
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import Settings, load
+from polydomo.server.settings.settings import Settings, load
 from tests.server.nearby import LOOPBACK, free_port, listener, settings
 
 

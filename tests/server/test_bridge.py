@@ -21,8 +21,8 @@ from polydomo.client.publisher import Publisher
 from polydomo.client.subscriber import AsyncSubscriber
 from polydomo.server.logs import fields_of
 from polydomo.server.server import BrokerServer
-from polydomo.server.setting_sections import Bridge
-from polydomo.server.settings import Settings
+from polydomo.server.settings.sections import Bridge
+from polydomo.server.settings.settings import Settings
 from tests.cli import shell
 from tests.proxy import Proxy
 

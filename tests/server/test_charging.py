@@ -6,11 +6,11 @@ from typing import Any, cast
 import pytest
 
 from polydomo import limits
-from polydomo.server import connection as module
-from polydomo.server.connection import Connection
+from polydomo.server.connections import connection as module
+from polydomo.server.connections.connection import Connection
 from polydomo.wire.link import PAUSE_SHARE_USED, Handler, Hub
 from polydomo.wire.turns import Turns
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 from tests.wire.zmtp_rig import GREETING_31, ready
 
 LARGE = bytes(limits.SMALL_READ + 1)

@@ -11,7 +11,7 @@ from websockets.sync.client import connect
 import polydomo
 from polydomo import testing
 from polydomo.limits import MAX_CONTROL
-from polydomo.protocols.http_content import FRAMES_JSON
+from polydomo.web.content import FRAMES_JSON
 
 WAIT = 60.0
 LARGE = "ä" * MAX_CONTROL + '"\\ \n'

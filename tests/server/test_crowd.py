@@ -7,8 +7,8 @@ from typing import Any
 
 from polydomo.limits import CROWD, CROWD_CLIENTS, CROWD_TURNS
 from polydomo.server.server import BrokerServer
-from polydomo.server.setting_sections import Mdp
-from polydomo.server.settings import Settings
+from polydomo.server.settings.sections import Mdp
+from polydomo.server.settings.settings import Settings
 from polydomo.wire.link import Link
 from tests.server.raw import Raw
 from tests.server.turning import until

@@ -10,12 +10,12 @@ import pytest
 
 import polydomo.testing
 from polydomo.broker.broker import Broker
-from polydomo.protocols.mdp1 import Mdp1Session
-from polydomo.protocols.request import Request
-from polydomo.protocols.session import Session
-from polydomo.server.connection import Connection
+from polydomo.model.request import Request
+from polydomo.model.session import Session
+from polydomo.protocols.mdp.mdp1 import Mdp1Session
+from polydomo.server.connections.connection import Connection
 from polydomo.server.logs import INTERNAL_ERRORS
-from polydomo.server.settings import Settings
+from polydomo.server.settings.settings import Settings
 from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body
 from sim.replacing import swap

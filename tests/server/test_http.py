@@ -15,8 +15,8 @@ import pytest
 
 import polydomo
 from polydomo import limits, testing
-from polydomo.protocols import http_session
-from polydomo.protocols.http_content import FRAMES_JSON, request_body
+from polydomo.web import session as http_session
+from polydomo.web.content import FRAMES_JSON, request_body
 from polydomo.wire.frames import split
 from sim.replacing import set_limit
 from tests.forms import replaces_core

@@ -7,7 +7,7 @@ import pytest
 
 import polydomo
 from polydomo import testing
-from polydomo.protocols.service_schema import read_schema
+from polydomo.model.service_schema import read_schema
 
 MEDIA = ["application/x-ndjson", "text/html; charset=utf-8"]
 SCHEMA = {

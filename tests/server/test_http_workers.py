@@ -15,7 +15,7 @@ from websockets.sync.client import ClientConnection, connect
 
 import polydomo
 from polydomo import testing
-from polydomo.protocols import http_work
+from polydomo.web import work
 from sim.replacing import set_limit
 from tests.forms import replaces_core
 
@@ -172,7 +172,7 @@ def test_a_poll_whose_connection_breaks_gets_nothing(broker: testing.Broker, htt
 
 @replaces_core
 def test_a_worker_that_stops_asking_is_removed(http: httpx.Client, stack: contextlib.ExitStack) -> None:
-    set_limit(stack, "HTTP_WORKER_IDLE", 0.1, http_work)
+    set_limit(stack, "HTTP_WORKER_IDLE", 0.1, work)
     assert http.post("/v1/work/s?wait=1ms").status_code == 204
     until(lambda: not http.get("/v1/workers").json())
 

@@ -12,7 +12,7 @@ import pytest
 from polydomo import AsyncClient, CallFailed
 from polydomo.server import job_store
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import Settings
+from polydomo.server.settings.settings import Settings
 from polydomo.stores.postgres import PostgresBackend
 from tests.ports import free_port
 

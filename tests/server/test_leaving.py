@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from polydomo import limits
-from polydomo.server.health import Health
+from polydomo.server.http.health import Health
 from tests.cli.shell import PATIENCE
 from tests.server.harness import Broker, Socket, Worker, wait_for
 from tests.server.raw import dealer, raw

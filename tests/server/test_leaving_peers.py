@@ -7,7 +7,9 @@ from contextlib import ExitStack
 import pytest
 
 from polydomo import testing
-from polydomo.protocols import dbp, emqp, single_worker
+from polydomo.protocols.dbp import session as dbp
+from polydomo.protocols.emqp import session as emqp
+from polydomo.protocols.mdp import single_worker
 from polydomo.server.logs import fields_of
 from sim.replacing import set_limit
 from tests.forms import replaces_core

@@ -12,8 +12,8 @@ import zmq
 import polydomo
 from polydomo import testing
 from polydomo.errors import SettingError
-from polydomo.protocols.listener_roles import ROLES, SHARED
-from polydomo.server.settings import Settings, load
+from polydomo.model.listener_roles import ROLES, SHARED
+from polydomo.server.settings.settings import Settings, load
 from polydomo.wire.address import parse_url
 from tests.server.patience import PATIENCE, patient
 

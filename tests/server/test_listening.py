@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from polydomo.errors import SettingError
-from polydomo.server import listening
+from polydomo.server.connections import listening
 from polydomo.wire.address import parse_url
 from tests.cli.shell import complaint, run
 from tests.server.harness import Broker, Socket, Worker

@@ -12,7 +12,7 @@ import pytest
 
 import polydomo.testing
 from polydomo.client import background
-from polydomo.server.settings import Settings
+from polydomo.server.settings.settings import Settings
 from polydomo.wire import frames
 from tests.server.raw import Raw, dealer, raw
 

@@ -9,7 +9,7 @@ import pytest
 import polydomo
 from polydomo import testing
 from polydomo.limits import LISTED_AT_ONCE, MAX_MESSAGE, MIB, STEP_BYTES
-from polydomo.protocols.memo_pages import CBOR
+from polydomo.web.memodb.pages import CBOR
 from tests.server.test_memodb import WAIT, put
 
 

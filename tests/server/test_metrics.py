@@ -6,16 +6,16 @@ import pytest
 
 import polydomo
 from polydomo import testing
-from polydomo.broker.recorder import Recorder
+from polydomo.broker.observe.recorder import Recorder
 from polydomo.client.publisher import Publisher
-from polydomo.journal.chunk import Run
 from polydomo.journal.levels import Levels
-from polydomo.journal.recorder import JournalRecorder
-from polydomo.server import metrics
+from polydomo.journal.recording.chunk import Run
+from polydomo.journal.recording.recorder import JournalRecorder
+from polydomo.server.http import metrics
 from polydomo.server.logs import INTERNAL_ERRORS
 from polydomo.server.server import BrokerServer
-from polydomo.server.setting_sections import Bridge
-from polydomo.server.settings import Settings
+from polydomo.server.settings.sections import Bridge
+from polydomo.server.settings.settings import Settings
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 SAMPLE = re.compile(rf'({NAME})(?:\{{((?:{NAME}="(?:[^"\\\n]|\\["\\n])*",?)*)\}})? ([0-9.e+-]+|\+Inf)')
@@ -215,5 +215,5 @@ def test_a_page_is_rendered_once_for_many_scrapes(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(metrics, "render", render)
     page = metrics.MetricsPage(BrokerServer(Settings()))
     assert {page.get() for _ in range(100)} == {b"page 1\n"}
-    monkeypatch.setattr("polydomo.server.metrics.time.monotonic", lambda: page._until)
+    monkeypatch.setattr("polydomo.server.http.metrics.time.monotonic", lambda: page._until)
     assert page.get() == b"page 2\n"

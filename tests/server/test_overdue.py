@@ -5,8 +5,8 @@ from typing import Any, cast
 import pytest
 
 from polydomo.limits import CLOSE_MOST, CLOSE_PROGRESS, CLOSE_TIME, SWEEP_INTERVAL
-from polydomo.server.connection import Connection
-from polydomo.server.overdue import OverdueConnections
+from polydomo.server.connections.connection import Connection
+from polydomo.server.connections.overdue import OverdueConnections
 
 HANDSHAKE = 10.0
 

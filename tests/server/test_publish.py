@@ -11,8 +11,8 @@ import zmq
 
 import polydomo.testing
 from polydomo.server.server import BrokerServer
-from polydomo.server.setting_sections import Values
-from polydomo.server.settings import Settings
+from polydomo.server.settings.sections import Values
+from polydomo.server.settings.settings import Settings
 
 PATIENCE = 60_000  # milliseconds; only a machine that has stopped would use it up
 

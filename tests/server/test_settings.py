@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from polydomo import limits
 from polydomo.errors import SettingError
-from polydomo.protocols.listener_roles import ROLES
-from polydomo.protocols.tuning import Tuning
-from polydomo.server.setting_types import Count, Flag, Header, Seconds, Size, Table, TextList, Urls
-from polydomo.server.settings import KINDS, Settings, flag_of, load, variable_of
+from polydomo.model.listener_roles import ROLES
+from polydomo.model.tuning import Tuning
+from polydomo.server.settings.settings import KINDS, Settings, flag_of, load, variable_of
+from polydomo.server.settings.types import Count, Flag, Header, Seconds, Size, Table, TextList, Urls
 from polydomo.wire.address import Address
 
 

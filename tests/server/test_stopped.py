@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from polydomo import limits
-from polydomo.protocols import dbp, dbp_udp
+from polydomo.protocols.dbp import session as dbp
+from polydomo.protocols.dbp import udp
 from polydomo.server.server import BrokerServer
 from sim.replacing import set_limit
 from tests.forms import replaces_core
@@ -121,7 +122,7 @@ def test_pending_input_is_read_before_silence_is_judged(
 
             def wake_up() -> None:
                 beats.send(*BEAT)
-                mouth.sendto(dbp_udp.write(dbp.HEARTBEAT, "camera", time.time()), ("127.0.0.1", port))
+                mouth.sendto(udp.write(dbp.HEARTBEAT, "camera", time.time()), ("127.0.0.1", port))
                 clock.ahead = 60.0
                 server._due()  # first of all, as a loop may do that was stopped before it came to its timers
 

@@ -11,9 +11,10 @@ import pytest
 import zmq
 
 from polydomo import testing
-from polydomo.protocols import dbp, dbp_udp
-from polydomo.protocols.dbp_ends import Acknowledged, Approved, DbpEnd, Event
-from polydomo.protocols.dbp_udp import ServiceBeats
+from polydomo.protocols.dbp import session as dbp
+from polydomo.protocols.dbp import udp
+from polydomo.protocols.dbp.ends import Acknowledged, Approved, DbpEnd, Event
+from polydomo.protocols.dbp.udp import ServiceBeats
 from polydomo.server.server import BrokerServer
 from tests.server.nearby import free_port, listener, settings
 
@@ -149,7 +150,7 @@ def test_forged_and_malformed_datagrams_are_counted_and_change_nothing() -> None
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             stranger.bind(("127.0.0.2", 0))
             for command in (dbp.HEARTBEAT, dbp.DISCONNECT):
-                stranger.sendto(dbp_udp.write(command, "camera", time.time()), ("127.0.0.1", service.port))
+                stranger.sendto(udp.write(command, "camera", time.time()), ("127.0.0.1", service.port))
             stranger.sendto(b"rubbish", ("127.0.0.1", service.port))
             stranger.sendto(bytes(1400), ("127.0.0.1", service.port))
         broker.wait_until(lambda server: (count(server, "forged"), count(server, "malformed")) == (2, 2))

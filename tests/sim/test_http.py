@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from polydomo.protocols import http_work
-from polydomo.protocols.http_session import HttpSession
-from polydomo.protocols.http_work import HttpWorker
-from polydomo.wire.http_link import HttpLink
+from polydomo.web import work
+from polydomo.web.session import HttpSession
+from polydomo.web.work import HttpWorker
+from polydomo.wire.http.link import HttpLink
 from sim import run
 from sim.replacing import swap
 from tests.forms import replaces_core
@@ -38,7 +38,7 @@ def lease_never_ends(stack: ExitStack) -> None:
 
     def make(plain: Any) -> Any:
         def set_alarm(self: HttpWorker, what: str, seconds: float) -> None:
-            plain(self, what, 1e9 if what == http_work.LEASE_OVER else seconds)
+            plain(self, what, 1e9 if what == work.LEASE_OVER else seconds)
 
         return set_alarm
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from polydomo.broker import outcomes
-from polydomo.broker.keyed_requests import KeyedRequests
-from polydomo.broker.memoising import Memoiser
-from polydomo.broker.shared_runs import SharedRuns
-from polydomo.journal.recorder import JournalRecorder
-from polydomo.protocols.request import DONE, Request
-from polydomo.protocols.shared_run import SharedRun
+from polydomo.broker.requests import outcomes
+from polydomo.broker.sharing.keyed import KeyedRequests
+from polydomo.broker.sharing.memoised import Memoiser
+from polydomo.broker.sharing.shared_runs import SharedRuns
+from polydomo.journal.recording.recorder import JournalRecorder
+from polydomo.model.request import DONE, Request
+from polydomo.model.shared_run import SharedRun
 from polydomo.wire.frames import Body, join
 from sim.memoised import Breach, Store, World
 from sim.replacing import original, swap

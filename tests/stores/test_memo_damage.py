@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from polydomo.protocols.memo_cid import Cid
-from polydomo.protocols.memo_node import node_cid
-from polydomo.protocols.memo_values import StoreFault
+from polydomo.protocols.memo.cid import Cid
+from polydomo.protocols.memo.node import node_cid
+from polydomo.protocols.memo.store_api import StoreFault
 from polydomo.stores.memo import MemoStore
 from tests.stores.test_memo_store import opened
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from polydomo.cli.up import open_memo
+from polydomo.cli.broker.up import open_memo
 from polydomo.errors import SettingError
-from polydomo.protocols.memo_cid import Cid
-from polydomo.protocols.memo_node import node_cid
-from polydomo.protocols.memo_values import MemoValues, StoreFault
-from polydomo.server.settings import Settings
+from polydomo.protocols.memo.cid import Cid
+from polydomo.protocols.memo.node import node_cid
+from polydomo.protocols.memo.store_api import MemoValues, StoreFault
+from polydomo.server.settings.settings import Settings
 from polydomo.stores.memo import MemoStore
 from polydomo.stores.no_memo import NoMemoStore
 
@@ -120,7 +120,7 @@ WRITER = """
 import sys, time
 from pathlib import Path
 from polydomo.stores.memo import MemoStore
-from polydomo.protocols.memo_node import node_cid
+from polydomo.protocols.memo.node import node_cid
 store = MemoStore(Path(sys.argv[1]), time.time)
 number = 0
 while True:

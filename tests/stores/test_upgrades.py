@@ -8,7 +8,7 @@ import pytest
 
 from polydomo.broker.jobs.job import Job, scoped_key
 from polydomo.broker.jobs.ops import Insert, PutSchedule, ScheduleRow
-from polydomo.protocols.principals import SCHEDULES
+from polydomo.model.principals import SCHEDULES
 from polydomo.stores.checks import first_checks, job_damage
 from polydomo.stores.sql_ops import CHECKS, COLUMNS
 from polydomo.stores.sqlite import SqliteBackend

@@ -3,8 +3,8 @@
 import random
 
 from polydomo.errors import AccessDenied
-from polydomo.wire.curve import CookieKeys, CurveClient, CurveServer, KeyPair, new_pair
-from polydomo.wire.mechanism import parse_command
+from polydomo.wire.security.curve import CookieKeys, CurveClient, CurveServer, KeyPair, new_pair
+from polydomo.wire.security.mechanism import parse_command
 
 
 class Dice:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_IPC_PATH
-from polydomo.protocols.backoff import Backoff
+from polydomo.model.retry_policy import Backoff
 from polydomo.wire.address import IPC, TCP, Address, is_loopback, parse_url
 
 

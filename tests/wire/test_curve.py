@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.errors import AccessDenied, ProtocolViolation
-from polydomo.wire.curve import INITIATE_LEAST, KeyPair, new_pair
-from polydomo.wire.mechanism import command
-from polydomo.wire.sodium import public_key, shared_key
+from polydomo.wire.security.curve import INITIATE_LEAST, KeyPair, new_pair
+from polydomo.wire.security.mechanism import command
+from polydomo.wire.security.sodium import public_key, shared_key
 from tests.attributes import attributes
 from tests.wire.curve_rig import Dice, World, say, split
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from polydomo.errors import ProtocolViolation
 from polydomo.wire import frames
-from polydomo.wire.curve_traffic import OVERHEAD, CurveTraffic
-from polydomo.wire.mechanism import command
+from polydomo.wire.security.curve_traffic import OVERHEAD, CurveTraffic
+from polydomo.wire.security.mechanism import command
 from tests.wire.curve_rig import World
 
 KEY = bytes(range(32))

@@ -3,8 +3,8 @@
 import pytest
 
 from polydomo import limits
-from polydomo.wire.http import HttpError, RequestHead, quote, read_head, unquote
-from polydomo.wire.http_reader import HEAD, MESSAGE, NEED_DATA, RequestReader
+from polydomo.wire.http.head import HttpError, RequestHead, quote, read_head, unquote
+from polydomo.wire.http.reader import HEAD, MESSAGE, NEED_DATA, RequestReader
 
 Seen = list[tuple[str, str, bytes]]
 

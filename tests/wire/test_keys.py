@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from zmq.utils import z85
 
 from polydomo.errors import SettingError
-from polydomo.wire.curve import new_pair
-from polydomo.wire.keys import decode_z85, encode_z85, format_certificate, parse_certificate, parse_key
+from polydomo.wire.security.curve import new_pair
+from polydomo.wire.security.keys import decode_z85, encode_z85, format_certificate, parse_certificate, parse_key
 from tests.wire.curve_rig import Dice
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.errors import ProtocolViolation
-from polydomo.wire.mechanism import (
+from polydomo.wire.security.mechanism import (
     ACCEPTS,
     BROKER_PROPERTY,
     SERVES,

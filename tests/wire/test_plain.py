@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.errors import AccessDenied, ProtocolViolation
-from polydomo.wire.mechanism import command, parse_command, properties
-from polydomo.wire.plain import PlainClient, PlainServer, credentials
+from polydomo.wire.security.mechanism import command, parse_command, properties
+from polydomo.wire.security.plain import PlainClient, PlainServer, credentials
 
 
 def check(user: str, password: str) -> str:

@@ -6,8 +6,8 @@ import pytest
 from websockets.protocol import CLIENT, Protocol
 
 from polydomo.limits import MAX_FRAMES
-from polydomo.wire.http import HttpError, read_head
-from polydomo.wire.websocket import WebSocket, accept_key
+from polydomo.wire.http.head import HttpError, read_head
+from polydomo.wire.http.websocket import WebSocket, accept_key
 
 UPGRADE = (
     "GET /v1/ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from polydomo.limits import MAX_HANDSHAKE
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import join
-from polydomo.wire.mechanism import ACCEPTS, SERVES, command, properties
-from polydomo.wire.zmtp import ZmtpLink
-from polydomo.wire.zmtp_handshake import NUMBERS_2, PARTIAL_GREETING, SIGNATURE, TYPES_2
+from polydomo.wire.security.mechanism import ACCEPTS, SERVES, command, properties
+from polydomo.wire.zmtp.handshake import NUMBERS_2, PARTIAL_GREETING, SIGNATURE, TYPES_2
+from polydomo.wire.zmtp.link import ZmtpLink
 from tests.wire.zmtp_rig import (
     GREETING_30,
     GREETING_31,

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo import limits
-from polydomo.wire import zmtp
 from polydomo.wire.bounds import Bounds
 from polydomo.wire.frames import frame, head, join
 from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_NOT_READING, Handler, Hub
-from polydomo.wire.mechanism import command
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.security.mechanism import command
+from polydomo.wire.zmtp import link as zmtp
+from polydomo.wire.zmtp.link import ZmtpLink
 from tests.wire.zmtp_rig import GREETING_30, GREETING_31, converse, dialer, in_traffic, listener, ready, taken
 
 if TYPE_CHECKING:

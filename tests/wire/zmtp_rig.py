@@ -3,9 +3,9 @@
 from polydomo.wire.bounds import DEFAULT_BOUNDS, Bounds
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.link import Handler, Hub
-from polydomo.wire.mechanism import command, properties
-from polydomo.wire.zmtp import ZmtpLink
-from polydomo.wire.zmtp_handshake import SIGNATURE
+from polydomo.wire.security.mechanism import command, properties
+from polydomo.wire.zmtp.handshake import SIGNATURE
+from polydomo.wire.zmtp.link import ZmtpLink
 
 GREETING_31 = SIGNATURE + b"\x03\x01NULL" + bytes(16) + bytes(32)
 GREETING_30 = SIGNATURE + b"\x03\x00NULL" + bytes(16) + bytes(32)

@@ -10,7 +10,7 @@ from polydomo.client.connection import Connection
 from polydomo.limits import MAX_BODY
 from polydomo.protocols import registry
 from polydomo.protocols.ends import Job
-from polydomo.protocols.mdx_ends import MdxWorkerEnd
+from polydomo.protocols.mdx.ends import MdxWorkerEnd
 from polydomo.worker import registration
 
 REQUEST = [b"MDXW01", b"\x02", b"client", b"", b"1", b"body"]

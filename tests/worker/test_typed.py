@@ -12,8 +12,8 @@ import pydantic
 import pytest
 
 from polydomo.errors import CallFailed, SettingError
+from polydomo.model.service_schema import read_schema
 from polydomo.protocols.ends import Job
-from polydomo.protocols.service_schema import read_schema
 from polydomo.worker.call import Call
 from polydomo.worker.typed import Typed, is_typed
 

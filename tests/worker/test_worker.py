@@ -21,8 +21,8 @@ from polydomo import (
     testing,
 )
 from polydomo.protocols import registry
-from polydomo.protocols.dcp_ends import DcpWorkerEnd
-from polydomo.server.settings import Settings
+from polydomo.protocols.dcp.ends import DcpWorkerEnd
+from polydomo.server.settings.settings import Settings
 from tests.worker.services import answer
 
 WAIT = 60.0  # seconds: far more than anything here takes

@@ -12,7 +12,7 @@ from polydomo import (
     Worker,
 )
 from polydomo.protocols import registry
-from polydomo.protocols.mdp_ends import Mdp1WorkerEnd, Mdp2WorkerEnd
+from polydomo.protocols.mdp.ends import Mdp1WorkerEnd, Mdp2WorkerEnd
 from tests.client.zmq_broker import Router
 from tests.worker.services import answer
 

@@ -23,53 +23,40 @@ turn, and ``was_suspended`` when the process did not run for a while.
 A request is QUEUED, then HELD by one worker at a time, then DONE. Only ``outcomes.end`` makes it DONE.
 """
 
-from polydomo.broker import (
-    admission,
-    builtin_services,
-    credit,
-    deadlines,
-    dispatch,
-    invariants,
-    liveness,
-    outcomes,
-    queues,
-    replies,
-    sessions,
-    shutdown,
-    timekeeping,
-    workers,
-)
-from polydomo.broker.acceptance_times import AcceptanceTimes
-from polydomo.broker.access import Access
-from polydomo.broker.backpressure import Backpressure
-from polydomo.broker.bridging import Bridging
-from polydomo.broker.catalog import Catalog
-from polydomo.broker.control import Control
-from polydomo.broker.directory import Directory
-from polydomo.broker.durable import Durable
-from polydomo.broker.durable_order import identity_of
-from polydomo.broker.durable_relay import DurableRelay
+from polydomo.broker import sessions, shutdown, timekeeping
+from polydomo.broker.catalog.catalog import Catalog
+from polydomo.broker.catalog.directory import Directory
+from polydomo.broker.cluster.bridging import Bridging
+from polydomo.broker.cluster.siblings import Siblings
 from polydomo.broker.entropy import Entropy
-from polydomo.broker.keyed_requests import KeyedRequests
-from polydomo.broker.listings import Listings
-from polydomo.broker.logins import Logins
-from polydomo.broker.memoising import Memoiser
-from polydomo.broker.memory import MemoryAccount
-from polydomo.broker.monitor import Monitor
+from polydomo.broker.guard.access import Access
+from polydomo.broker.guard.backpressure import Backpressure
+from polydomo.broker.guard.logins import Logins
+from polydomo.broker.guard.memory import MemoryAccount
+from polydomo.broker.jobs.durable import Durable
+from polydomo.broker.jobs.durable_order import identity_of
+from polydomo.broker.jobs.relay import DurableRelay
+from polydomo.broker.observe import builtin_services, invariants
+from polydomo.broker.observe.listings import Listings
+from polydomo.broker.observe.monitor import Monitor
+from polydomo.broker.observe.recorder import Recorder
+from polydomo.broker.observe.schemas import Schemas
 from polydomo.broker.policy import Policy
-from polydomo.broker.publishing import Publishing
-from polydomo.broker.recorder import Recorder
-from polydomo.broker.request_ids import id_text
+from polydomo.broker.requests import admission, credit, deadlines, dispatch, outcomes, queues, replies
+from polydomo.broker.requests.acceptance_times import AcceptanceTimes
+from polydomo.broker.requests.request_ids import id_text
+from polydomo.broker.requests.tokens import Tokens
+from polydomo.broker.requests.unattended import Unattended
 from polydomo.broker.reserved_names import is_reserved
-from polydomo.broker.schemas import Schemas
-from polydomo.broker.siblings import Siblings
+from polydomo.broker.sharing.keyed import KeyedRequests
+from polydomo.broker.sharing.memoised import Memoiser
 from polydomo.broker.timers import Timers
-from polydomo.broker.tokens import Tokens
-from polydomo.broker.unattended import Unattended
+from polydomo.broker.topics.publishing import Publishing
+from polydomo.broker.workers import liveness, registration
+from polydomo.broker.workers.control import Control
 from polydomo.limits import SMALL_BODY, WORK_REQUEST
-from polydomo.protocols.broker_api import BrokerApi
-from polydomo.protocols.model import Departure, Path, Service, Worker
-from polydomo.protocols.request import (
+from polydomo.model.broker_api import BrokerApi
+from polydomo.model.request import (
     CANCELLED,
     DONE,
     NO_HISTORY,
@@ -81,8 +68,9 @@ from polydomo.protocols.request import (
     new_request,
     new_time_limits,
 )
-from polydomo.protocols.session import Session
-from polydomo.protocols.tuning import Tuning
+from polydomo.model.service import Departure, Path, Service, Worker
+from polydomo.model.session import Session
+from polydomo.model.tuning import Tuning
 from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body
 
@@ -273,12 +261,12 @@ class Broker(BrokerApi):
         max_silence: float,
         weights: "list[int] | None" = None,
     ) -> Worker | None:
-        return workers.register(
+        return registration.register(
             self, session, services, ref, credit, auto_credit, heartbeat_interval, max_silence, weights
         )
 
     def add_service(self, worker: Worker, service: bytes, weight: int = 0) -> bool:
-        return workers.add_service(self, worker, service, weight)
+        return registration.add_service(self, worker, service, weight)
 
     def add_credit(self, worker: Worker, count: int = 1) -> None:
         dispatch.add_credit(self, worker, count)
@@ -351,13 +339,13 @@ class Broker(BrokerApi):
         return replies.forward(self, worker, token, service, body, ref)
 
     def worker_left(self, worker: Worker, why: str) -> None:
-        workers.lose(self, worker, Departure.LEFT, why)
+        registration.lose(self, worker, Departure.LEFT, why)
 
     def orphan_worker(self, worker: Worker, seconds: float) -> None:
-        workers.orphan(self, worker, seconds)
+        registration.orphan(self, worker, seconds)
 
     def adopt_worker(self, worker: Worker, session: Session) -> None:
-        workers.adopt(self, worker, session)
+        registration.adopt(self, worker, session)
 
     # --- connections
 

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-ACCEPT: Final = b"polydomo.accept"  # (``durable_relay``) only for the processes of one broker
-JOIN: Final = b"polydomo.join"  # (``keyed_requests``) likewise
+ACCEPT: Final = b"polydomo.accept"  # (``jobs.relay``) only for the processes of one broker
+JOIN: Final = b"polydomo.join"  # (``sharing.keyed``) likewise
 CONTROL: Final[frozenset[bytes]] = frozenset(
     (b"polydomo.pause", b"polydomo.resume", b"polydomo.drain", b"polydomo.withdraw")
 )

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from polydomo.broker import deadlines, outcomes, queues
-from polydomo.broker.job_services import ONLY_FIRST
-from polydomo.protocols.model import Service
-from polydomo.protocols.request import NO_WORKER, Request
-from polydomo.protocols.session import Session
+from polydomo.broker.jobs.services import ONLY_FIRST
+from polydomo.broker.requests import deadlines, outcomes, queues
+from polydomo.model.request import NO_WORKER, Request
+from polydomo.model.service import Service
+from polydomo.model.session import Session
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker

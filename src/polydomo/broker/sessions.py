@@ -2,12 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from polydomo.broker import dispatch, workers
-from polydomo.broker.acceptance_times import AcceptanceTimes
+from polydomo.broker.requests import dispatch
+from polydomo.broker.requests.acceptance_times import AcceptanceTimes
+from polydomo.broker.workers import registration
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MAX_VIOLATIONS, WORK_VIOLATION
-from polydomo.protocols.model import Departure
-from polydomo.protocols.session import Session
+from polydomo.model.service import Departure
+from polydomo.model.session import Session
 from polydomo.wire.close_reason import CloseReason
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def closed(broker: "Broker", session: Session, reason: CloseReason) -> None:
     for worker in carried:
         dispatch.clear_credit(worker)  # remove all of them first, so that a request of one is not dispatched to another
     for worker in carried:
-        workers.lose(broker, worker, Departure.LOST, str(reason))
+        registration.lose(broker, worker, Departure.LOST, str(reason))
 
 
 def refused(broker: "Broker", session: Session, what: str) -> None:

@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from polydomo.broker import outcomes, queues, workers
-from polydomo.protocols.model import Departure
-from polydomo.protocols.request import PARKED, QUEUED, SHUTDOWN
+from polydomo.broker.requests import outcomes, queues
+from polydomo.broker.workers import registration
+from polydomo.model.request import PARKED, QUEUED, SHUTDOWN
+from polydomo.model.service import Departure
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -14,7 +15,7 @@ def drain(broker: "Broker") -> None:
     """Stops accepting requests. Requests without a worker end now; the others may finish."""
     _stop_accepting(broker)
     for service in list(broker.services.values()):
-        workers.end_unserved(broker, service)
+        registration.end_unserved(broker, service)
     broker.control.end_all()
     if broker.durable is not None:
         broker.durable.drain()
@@ -36,7 +37,7 @@ def shutdown(broker: "Broker") -> None:
                 queues.remove(request.service, request)
             elif request.state == PARKED and outcomes.unpark(broker, request):
                 continue
-            outcomes.fail(broker, request, SHUTDOWN, workers.SHUTTING_DOWN)
+            outcomes.fail(broker, request, SHUTDOWN, registration.SHUTTING_DOWN)
     for worker in list(broker.workers):
         worker.session.dismiss(worker)
-        workers.lose(broker, worker, Departure.LEFT, workers.SHUTTING_DOWN)
+        registration.lose(broker, worker, Departure.LEFT, registration.SHUTTING_DOWN)

@@ -2,11 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from polydomo.broker import catalog_changes, deadlines, liveness
-from polydomo.broker.siblings import Expiry, Siblings
-from polydomo.protocols.model import Service, Worker
-from polydomo.protocols.request import Request
-from polydomo.protocols.session import Session
+from polydomo.broker.catalog import changes
+from polydomo.broker.cluster.siblings import Expiry, Siblings
+from polydomo.broker.requests import deadlines
+from polydomo.broker.workers import liveness
+from polydomo.model.request import Request
+from polydomo.model.service import Service, Worker
+from polydomo.model.session import Session
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -95,7 +97,7 @@ def run_timers(broker: "Broker") -> None:
     if broker.durable is not None:
         broker.durable.run_due()
     broker.catalog.run_timers(broker.now)
-    catalog_changes.report(broker)
+    changes.report(broker)
     if fault is not None:
         raise fault
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polydomo.cli.render import natural
+from polydomo.cli.common.render import natural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,8 +49,8 @@ def completion(
 
 def service_names(ctx: Any, incomplete: str) -> list[str]:
     """Completes a service name from the services that have workers. Without a broker there are no completions."""
-    from polydomo.cli import options
-    from polydomo.cli.inspection import fetch
+    from polydomo.cli.common import options
+    from polydomo.cli.inspect.inspection import fetch
 
     try:
         url = options.address(ctx.params.get("to"))

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polydomo.cli import journal_search, options
-from polydomo.cli.call import read_body, write_raw, write_text
-from polydomo.cli.options import Json, To
-from polydomo.cli.render import Column, clock, in_zone, show, show_json
+from polydomo.cli.calls.call import read_body, write_raw, write_text
+from polydomo.cli.common import options
+from polydomo.cli.common.options import Json, To
+from polydomo.cli.common.render import Column, clock, in_zone, show, show_json
+from polydomo.cli.journal import search
 from polydomo.errors import SettingError
 from polydomo.journal.quantities import size
 
@@ -62,7 +63,7 @@ def add_to(app: typer.Typer) -> None:
 
 def with_client(to: str | None, timeout: float, ask: "Callable[[AsyncClient], Awaitable[Any]]") -> Any:
     """Runs one exchange with a broker; tries each of the given addresses."""
-    from polydomo.cli.exit_status import needs_broker
+    from polydomo.cli.common.exit_status import needs_broker
     from polydomo.client.aio import AsyncClient
 
     url = options.address(to)
@@ -79,7 +80,7 @@ async def named_or(
     client: "AsyncClient", service: str, words: list[str], frames: list[bytes], named: bool
 ) -> list[bytes]:
     """The body of a job: named arguments for a service that has a schema, otherwise the frames."""
-    from polydomo.cli import arguments
+    from polydomo.cli.common import arguments
 
     given = arguments.named(words)
     if given is None:
@@ -102,9 +103,9 @@ async def named_or(
 
 def backoff(retries: int | None, first: str | None) -> Any:
     """The retry policy from the flags."""
-    from polydomo.protocols.backoff import Backoff
+    from polydomo.model.retry_policy import Backoff
 
-    wait = journal_search.seconds("--backoff", first)
+    wait = search.seconds("--backoff", first)
     if wait is None:
         return retries
     plain = Backoff()
@@ -165,12 +166,12 @@ def submit(
             os.fsencode(service).decode(),
             *await named_or(client, service, body or [], frames, named),
             key=idempotency_key,
-            delay=journal_search.seconds("--delay", delay),
+            delay=search.seconds("--delay", delay),
             at=moment,
             priority=priority,
-            ttl=journal_search.seconds("--ttl", ttl),
+            ttl=search.seconds("--ttl", ttl),
             retries=backoff(retries, first),
-            run_timeout=journal_search.seconds("--run-timeout", run_timeout),
+            run_timeout=search.seconds("--run-timeout", run_timeout),
         )
 
     id = with_client(to, timeout, ask)
@@ -440,7 +441,7 @@ def schedule_add(
             missed=missed,
             priority=priority,
             retries=backoff(retries, first),
-            run_timeout=journal_search.seconds("--run-timeout", run_timeout),
+            run_timeout=search.seconds("--run-timeout", run_timeout),
         )
 
     row: Row = with_client(to, timeout, ask)

@@ -14,9 +14,14 @@ MARKUP: Final = "markdown"  # of the commands' docstrings
 
 # The headings of the help in order, and under each its commands and their modules.
 PANELS = {
-    "Broker": {"up": "up", "config": "config", "discover": "discover"},
-    "Call and serve": {"call": "call", "work": "work", "catalog": "catalog", "register": "catalog"},
-    "Topics": {"publish": "publish", "subscribe": "publish"},
+    "Broker": {"up": "broker.up", "config": "broker.config", "discover": "calls.discover"},
+    "Call and serve": {
+        "call": "calls.call",
+        "work": "calls.work",
+        "catalog": "calls.catalog",
+        "register": "calls.catalog",
+    },
+    "Topics": {"publish": "calls.publish", "subscribe": "calls.publish"},
     "Durable jobs": {
         "submit": "jobs",
         "result": "jobs",
@@ -26,32 +31,39 @@ PANELS = {
         "dead": "jobs",
         "schedule": "jobs",
     },
-    "Control": {"pause": "control", "resume": "control", "drain": "control"},
+    "Control": {"pause": "inspect.control", "resume": "inspect.control", "drain": "inspect.control"},
     "Inspect": {
-        "services": "inspection",
-        "workers": "inspection",
-        "requests": "inspection",
-        "clients": "inspection",
-        "status": "inspection",
-        "watch": "watch",
-        "open": "browse",
-        "logs": "logs",
-        "memo": "memo",
+        "services": "inspect.inspection",
+        "workers": "inspect.inspection",
+        "requests": "inspect.inspection",
+        "clients": "inspect.inspection",
+        "status": "inspect.inspection",
+        "watch": "inspect.watch",
+        "open": "inspect.browse",
+        "logs": "inspect.logs",
+        "memo": "inspect.memo",
     },
     "Journal and messages": {
-        "trace": "journal_search",
-        "tap": "tap",
-        "spans": "spans",
-        "replay": "replay",
-        "journal": "journal",
+        "trace": "journal.search",
+        "tap": "inspect.tap",
+        "spans": "journal.spans",
+        "replay": "journal.replay",
+        "journal": "journal.journal",
     },
-    "Tables and reports (Spark)": {"pipeline": "pipeline", "query": "query", "report": "report", "spark": "spark"},
-    "Benchmark": {"bench": "bench"},
+    "Tables and reports (Spark)": {
+        "pipeline": "pipeline.pipeline",
+        "query": "pipeline.query",
+        "report": "pipeline.report",
+        "spark": "pipeline.spark",
+    },
+    "Benchmark": {"bench": "bench.bench"},
     "Help and shell integration": {"help": "help", "completion": "completion", "man": "completion"},
-    "Access control": {"keys": "keys", "access": "access", "context": "context"},
+    "Access control": {"keys": "broker.keys", "access": "broker.access", "context": "calls.context"},
 }
 MODULES = {command: module for commands in PANELS.values() for command, module in commands.items()}
-PARTS = {"pipeline": ("stream", "maintain")}  # modules that add subcommands to the group of another module
+PARTS = {
+    "pipeline.pipeline": ("pipeline.stream", "pipeline.maintain")
+}  # modules that add subcommands to the group of another module
 
 
 def names() -> list[str]:

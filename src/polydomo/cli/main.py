@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from polydomo.cli.exit_status import Commands
+from polydomo.cli.common.exit_status import Commands
 from polydomo.cli.loading import MARKUP
 
 COMPLETION_VARIABLE = "_POLYDOMO_COMPLETE"  # set by the completion scripts

@@ -13,8 +13,8 @@ from polydomo.client.message import Frame, Headers, Result
 from polydomo.client.retry import Retries
 from polydomo.client.security import Security
 from polydomo.limits import CALL_TIME, CONNECT_TIME, POOL_CONNECTIONS
+from polydomo.model.retry_policy import Backoff as JobBackoff
 from polydomo.protocols import registry
-from polydomo.protocols.backoff import Backoff as JobBackoff
 
 
 class Client:

@@ -12,8 +12,9 @@ from polydomo.client.security import Security, target
 from polydomo.client.suspension import running_timeout
 from polydomo.errors import CallFailed, CallTimeout, ConnectionLost, PolydomoError
 from polydomo.limits import CONNECT_TIME, DBP_ANSWER_TIME
-from polydomo.protocols import dbp_ends, ends
-from polydomo.protocols.dbp_ends import Approved, DbpEnd, Denied, Disconnected, Info
+from polydomo.protocols import ends
+from polydomo.protocols.dbp import ends as dbp_ends
+from polydomo.protocols.dbp.ends import Approved, DbpEnd, Denied, Disconnected, Info
 from polydomo.wire.address import Address
 
 Registration = dict[

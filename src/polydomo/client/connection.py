@@ -29,14 +29,14 @@ from polydomo.limits import (
     MAX_SP_ANSWER,
 )
 from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Event, Frames, WorkerEnd
-from polydomo.protocols.mdx_ends import MdxClientEnd
+from polydomo.protocols.mdx.ends import MdxClientEnd
 from polydomo.wire import frames, sp
 from polydomo.wire.address import DISCOVER, IPC, Address
 from polydomo.wire.bounds import Bounds
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.link import ABORTING, OPEN, Handler, Hub, Link
 from polydomo.wire.sp import SpLink
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 
 End = ClientEnd | WorkerEnd
 # Errors of a connection to an address where no program listens. asyncio combines the errors of several addresses of one name in an error

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from polydomo.client.suspension import running_timeout, wait_running
 from polydomo.errors import NotConnected
 from polydomo.limits import BEACON_PORT
-from polydomo.protocols.dbp_udp import read_beacon
+from polydomo.protocols.dbp.udp import read_beacon
 from polydomo.wire.address import DISCOVER, TCP, Address
 
 ANYWHERE = Address(DISCOVER, "*", BEACON_PORT)

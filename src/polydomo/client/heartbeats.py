@@ -6,7 +6,7 @@ import time
 from typing import cast
 
 from polydomo.client.discovery import open_beacon_socket
-from polydomo.protocols.dbp_udp import ServiceBeats
+from polydomo.protocols.dbp.udp import ServiceBeats
 from polydomo.wire.address import Address
 
 

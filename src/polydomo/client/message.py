@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from polydomo.errors import CallFailed
 from polydomo.limits import MAX_BODY, MAX_BODY_FRAMES
-from polydomo.protocols.request import TOO_LARGE
+from polydomo.model.request import TOO_LARGE
 
 Frame: TypeAlias = bytes | bytearray | memoryview | str
 Headers: TypeAlias = Mapping[str, str | float | None]  # True: a header without a value; False and None: no header

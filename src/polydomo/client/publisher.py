@@ -18,7 +18,7 @@ from polydomo.client.security import Security, target
 from polydomo.client.suspension import running_timeout, wait_running
 from polydomo.errors import NotConnected, PolydomoError, ProtocolViolation
 from polydomo.limits import CLOSE_TIME, CONNECT_TIME, LOG_QUEUE, LOG_QUEUE_BYTES
-from polydomo.protocols.pubsub_ends import PublisherEnd
+from polydomo.protocols.pubsub.ends import PublisherEnd
 from polydomo.wire.address import Address
 
 log = logging.getLogger("polydomo.publisher")

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from polydomo.client import contexts
 from polydomo.errors import SettingError
 from polydomo.wire.address import Address, is_loopback, parse_url
-from polydomo.wire.mechanism import Mechanism
+from polydomo.wire.security.mechanism import Mechanism
 
 if TYPE_CHECKING:  # libsodium and OpenSSL are loaded only when needed
     import ssl
 
     from polydomo.tls import TlsBytes
-    from polydomo.wire.curve import KeyPair
+    from polydomo.wire.security.curve import KeyPair
 
 DEFAULT_URL = "tcp://127.0.0.1:5246"
 
@@ -53,8 +53,8 @@ class Proof:
 
     def mechanism(self, socket_type: bytes, max_frame: int, identity: bytes = b"") -> Mechanism | None:
         """The ZMTP mechanism to connect with; None is NULL."""
-        from polydomo.wire.curve import CurveClient
-        from polydomo.wire.plain import PlainClient
+        from polydomo.wire.security.curve import CurveClient
+        from polydomo.wire.security.plain import PlainClient
 
         if self.keys is not None:
             return CurveClient(

@@ -11,7 +11,7 @@ from polydomo.client.security import Security, target
 from polydomo.errors import NotConnected, PolydomoError
 from polydomo.limits import CONNECT_TIME, STREAM_BACKLOG
 from polydomo.protocols.ends import Event, Published
-from polydomo.protocols.pubsub_ends import SubscriberEnd
+from polydomo.protocols.pubsub.ends import SubscriberEnd
 
 
 class AsyncSubscriber:

@@ -8,10 +8,10 @@ broker forwards unchanged, or as the first frame of an MDX body.
 import re
 from typing import NamedTuple
 
-from polydomo.protocols.dcp import Passed
-from polydomo.protocols.emqp import EmqpRef
-from polydomo.protocols.http_session import Exchange
-from polydomo.protocols.request import Request
+from polydomo.model.request import Request
+from polydomo.protocols.dcp.session import Passed
+from polydomo.protocols.emqp.session import EmqpRef
+from polydomo.web.session import Exchange
 
 NAME = "traceparent"
 _FOUND = re.compile(rb"traceparent[:=] ?([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})")

@@ -1,6 +1,6 @@
 """The buckets of the journal's durations: the same as the broker's, so that counts from rows match the broker's counts."""
 
-from polydomo.broker import histogram
+from polydomo.broker.observe import histogram
 
 RATIO = histogram.RATIO
 

@@ -1,6 +1,6 @@
-"""Ids of requests and runs, as the journal uses them: ``polydomo.broker.request_ids`` makes them."""
+"""Ids of requests and runs, as the journal uses them: ``polydomo.broker.requests.request_ids`` makes them."""
 
-from polydomo.broker.request_ids import (
+from polydomo.broker.requests.request_ids import (
     ALPHABET,
     LENGTH,
     NUMBER_CHARACTERS,

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from polydomo import limits
 from polydomo.broker.broker import Broker
-from polydomo.broker.recorder import Recorder
+from polydomo.broker.observe.recorder import Recorder
 from polydomo.errors import PolydomoError, SettingError
-from polydomo.journal import runs
-from polydomo.journal.chunk import Run
+from polydomo.journal.files import runs
+from polydomo.journal.files.retention import Bounds
+from polydomo.journal.files.writer import LOG, Writer
 from polydomo.journal.ids import RUN_BITS, run_name
 from polydomo.journal.levels import Levels
-from polydomo.journal.recorder import JournalRecorder
-from polydomo.journal.retention import Bounds
-from polydomo.journal.writer import LOG, Writer
+from polydomo.journal.recording.chunk import Run
+from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.server.logs import say
 
 

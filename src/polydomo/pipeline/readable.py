@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from polydomo.journal import schema
-from polydomo.journal.seal import read_sealed
-from polydomo.journal.segments import successor
+from polydomo.journal.files.seal import read_sealed
+from polydomo.journal.files.segments import successor
 from polydomo.pipeline.segments import largest, parse
 from polydomo.pipeline.storage import has_scheme, local_path, storage_for
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 from polydomo.errors import PolydomoError
 from polydomo.journal import schema
+from polydomo.journal.files.runs import SEGMENT
 from polydomo.journal.ids import decode, run_name
-from polydomo.journal.runs import SEGMENT
 from polydomo.pipeline.storage import Storage, has_scheme, local_path, storage_for
 
 PLACE = re.compile(r"kind=(\w+)/date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/([^/]+)$")

@@ -43,9 +43,9 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from polydomo import limits
 from polydomo.errors import SettingError
 from polydomo.journal import schema
+from polydomo.journal.files.segments import Segment
 from polydomo.journal.ids import run_name
-from polydomo.journal.reader import Reader, conform, open_segment, read_rows
-from polydomo.journal.segments import Segment
+from polydomo.journal.reading.reader import Reader, conform, open_segment, read_rows
 
 Offset = dict[str, int]  # run -> the last row that was read of it
 

@@ -18,7 +18,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from polydomo.errors import PolydomoError
-from polydomo.journal import parquet
+from polydomo.journal.files import parquet
 
 ALIASES = {"s3a": "s3", "s3n": "s3"}  # Hadoop's names for Arrow's schemes
 

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 
 from polydomo.errors import ProtocolViolation
+from polydomo.model.broker_api import BrokerApi
+from polydomo.model.listener_roles import SHARED, Role
+from polydomo.model.session import Session
 from polydomo.native import mypyc_attr
 from polydomo.protocols import registry
-from polydomo.protocols.broker_api import BrokerApi
-from polydomo.protocols.listener_roles import SHARED, Role
 from polydomo.protocols.registry import Protocol
-from polydomo.protocols.session import Session
 from polydomo.wire.frames import join, split
 from polydomo.wire.link import Handler, Link
-from polydomo.wire.zmtp import ZmtpLink
+from polydomo.wire.zmtp.link import ZmtpLink
 
 SCHEDULES = (b"SCHEDULE", b"UNSCHEDULE")
 

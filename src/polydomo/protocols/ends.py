@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from polydomo.errors import CallFailed
 from polydomo.limits import MAX_BODY
-from polydomo.wire.extensions import NO_EXTENSIONS, Extensions
+from polydomo.wire.zmtp.extensions import NO_EXTENSIONS, Extensions
 
 Frames = list[bytes]
 
@@ -79,7 +79,7 @@ class Published:
 
 Event = Reply | Failure | Job | Dismissed | Cancelled | Revoked | Published
 
-# The extensions that clients and workers announce to a broker (``wire.extensions``).
+# The extensions that clients and workers announce to a broker (``wire.zmtp.extensions``).
 ANNOUNCED = Extensions(
     credit=1,
     cancel=True,

@@ -8,24 +8,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from polydomo.errors import SettingError
-from polydomo.protocols import bridge, dbp, emqp_headers
-from polydomo.protocols.bridge import BridgeSession
-from polydomo.protocols.dbp import DbpSession
-from polydomo.protocols.dcp import DcpSession
-from polydomo.protocols.dcp_ends import DcpClientEnd, DcpWorkerEnd
-from polydomo.protocols.emqp import EmqpSession
-from polydomo.protocols.emqp_ends import EmqpClientEnd, EmqpWorkerEnd
+from polydomo.model.session import Session
+from polydomo.model.tuning import Tuning
+from polydomo.protocols.bridge import session as bridge
+from polydomo.protocols.bridge.session import BridgeSession
+from polydomo.protocols.dbp import session as dbp
+from polydomo.protocols.dbp.session import DbpSession
+from polydomo.protocols.dcp.ends import DcpClientEnd, DcpWorkerEnd
+from polydomo.protocols.dcp.session import DcpSession
+from polydomo.protocols.emqp import headers as emqp_headers
+from polydomo.protocols.emqp.ends import EmqpClientEnd, EmqpWorkerEnd
+from polydomo.protocols.emqp.session import EmqpSession
 from polydomo.protocols.ends import ClientEnd, WorkerEnd
-from polydomo.protocols.mdp1 import Mdp1Session
-from polydomo.protocols.mdp2 import Mdp2Session
-from polydomo.protocols.mdp_ends import Mdp1ClientEnd, Mdp1WorkerEnd, Mdp2ClientEnd, Mdp2WorkerEnd
-from polydomo.protocols.mdx import MdxSession
-from polydomo.protocols.mdx_ends import MdxClientEnd, MdxWorkerEnd
-from polydomo.protocols.memo_ends import MemoClientEnd, MemoWorkerEnd
-from polydomo.protocols.memo_session import MemoSession
-from polydomo.protocols.pubsub import PublisherSession, SubscriberSession
-from polydomo.protocols.session import Session
-from polydomo.protocols.tuning import Tuning
+from polydomo.protocols.mdp.ends import Mdp1ClientEnd, Mdp1WorkerEnd, Mdp2ClientEnd, Mdp2WorkerEnd
+from polydomo.protocols.mdp.mdp1 import Mdp1Session
+from polydomo.protocols.mdp.mdp2 import Mdp2Session
+from polydomo.protocols.mdx.ends import MdxClientEnd, MdxWorkerEnd
+from polydomo.protocols.mdx.session import MdxSession
+from polydomo.protocols.memo.ends import MemoClientEnd, MemoWorkerEnd
+from polydomo.protocols.memo.session import MemoSession
+from polydomo.protocols.pubsub.session import PublisherSession, SubscriberSession
 from polydomo.wire.frames import DELIMITER, frame, head
 
 DEFAULT = "mdx"  # it has ids, so one connection carries many requests, and partials

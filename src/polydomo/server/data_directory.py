@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from polydomo.errors import SettingError
 from polydomo.limits import DISK_JOBS, DISK_JOURNAL, DISK_MEMO, DISK_PART
-from polydomo.server import listening, logs
+from polydomo.server import logs
+from polydomo.server.connections import listening
 from polydomo.server.logs import say
 
 LOG = logs.get("server")

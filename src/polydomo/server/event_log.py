@@ -3,15 +3,15 @@
 import logging
 import time
 
-from polydomo.broker.builtin_services import text
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import DEAD
-from polydomo.broker.recorder import Recorder
+from polydomo.broker.observe.builtin_services import text
+from polydomo.broker.observe.recorder import Recorder
 from polydomo.limits import LOG_DENIED, LOG_KEYS
-from polydomo.protocols.emqp_commands import SCHEDULER
-from polydomo.protocols.model import Departure, Worker
-from polydomo.protocols.request import Request
-from polydomo.protocols.session import Session
+from polydomo.model.request import Request
+from polydomo.model.service import Departure, Worker
+from polydomo.model.session import Session
+from polydomo.protocols.emqp.commands import SCHEDULER
 from polydomo.server import logs
 from polydomo.server.logs import say
 

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from polydomo.broker.durable import Durable
+from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.ops import Loaded
 from polydomo.broker.jobs.policy import JobPolicy
 from polydomo.errors import SettingError
 from polydomo.limits import JOBS_CLOCK_STEP, STORE_OPENING, STORE_REACHED
-from polydomo.protocols.backoff import Backoff
+from polydomo.model.retry_policy import Backoff
 from polydomo.server import logs
 from polydomo.server.data_directory import shares_of
 from polydomo.server.logs import say, trouble
-from polydomo.server.settings import DEFAULT, Settings
+from polydomo.server.settings.settings import DEFAULT, Settings
 from polydomo.stores.backend import Backend
 from polydomo.stores.sqlite import SqliteBackend
 from polydomo.stores.thread import Owner, StoreThread

@@ -10,35 +10,37 @@ import time
 from polydomo import limits
 from polydomo.broker.broker import Broker
 from polydomo.broker.entropy import Entropy
-from polydomo.broker.memoising import Memoiser
-from polydomo.broker.recorder import Recorder
+from polydomo.broker.observe.recorder import Recorder
+from polydomo.broker.sharing.memoised import Memoiser
 from polydomo.errors import SettingError
-from polydomo.protocols.listener_roles import SHARED, Role
-from polydomo.protocols.memo_values import MemoValues
-from polydomo.server import access_reload, beacon, listening, logs, starting
-from polydomo.server.access import AccessControl
-from polydomo.server.connection import Connection
-from polydomo.server.disconnect_watch import DisconnectWatch
+from polydomo.model.listener_roles import SHARED, Role
+from polydomo.protocols.memo.store_api import MemoValues
+from polydomo.server import logs, starting
+from polydomo.server.access import reload as access_reload
+from polydomo.server.access.access import AccessControl
+from polydomo.server.connections import beacon, listening
+from polydomo.server.connections.connection import Connection
+from polydomo.server.connections.disconnect_watch import DisconnectWatch
+from polydomo.server.connections.handshakes import HandshakePacer
+from polydomo.server.connections.idle import IdleConnections
+from polydomo.server.connections.outgoing import Call, Publishers, bridge_to
+from polydomo.server.connections.overdue import OverdueConnections
+from polydomo.server.connections.udp import Heartbeats
 from polydomo.server.event_log import EventLog
-from polydomo.server.handshakes import HandshakePacer
-from polydomo.server.health import Health
-from polydomo.server.idle_connections import IdleConnections
+from polydomo.server.http.health import Health
+from polydomo.server.http.metrics import MetricsPage
+from polydomo.server.http.requests_endpoint import Find
+from polydomo.server.http.site import build_site
 from polydomo.server.job_store import JobStore, backend_of
 from polydomo.server.logs import say, trouble
-from polydomo.server.metrics import MetricsPage
-from polydomo.server.outgoing import Call, Publishers, bridge_to
-from polydomo.server.overdue import OverdueConnections
-from polydomo.server.processes import Others, Plan, Processes
-from polydomo.server.requests_endpoint import Find
+from polydomo.server.processes.processes import Others, Plan, Processes
 from polydomo.server.resources import remedy, shortage
-from polydomo.server.settings import Listener, Settings
-from polydomo.server.site import build_site
-from polydomo.server.udp import Heartbeats
+from polydomo.server.settings.settings import Listener, Settings
 from polydomo.wire.address import IPC, Address, is_loopback
 from polydomo.wire.bounds import Bounds
-from polydomo.wire.extensions import Extensions
 from polydomo.wire.link import Hub, Link
 from polydomo.wire.turns import Turns
+from polydomo.wire.zmtp.extensions import Extensions
 
 LOG = logs.get("server")
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from polydomo import limits
 from polydomo.errors import SettingError
-from polydomo.server import beacon, listening, logs
+from polydomo.server import logs
+from polydomo.server.connections import beacon, listening
+from polydomo.server.connections.udp import Heartbeats
 from polydomo.server.logs import say
 from polydomo.server.resources import MORE_FILES, open_files
-from polydomo.server.udp import Heartbeats
 from polydomo.wire.address import TCP, Address, is_loopback
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from polydomo.client.blocking import Client
 from polydomo.errors import PolydomoError, SettingError
-from polydomo.protocols.service_schema import BYTES_ENCODING, JSON_ENCODING
+from polydomo.model.service_schema import BYTES_ENCODING, JSON_ENCODING
 from polydomo.spark.concurrent_calls import Target
 from polydomo.spark.row_bodies import BYTES, JSON, VALUE
 

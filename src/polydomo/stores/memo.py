@@ -30,8 +30,8 @@ from polydomo.limits import (
     MEMO_USED,
     MIB,
 )
-from polydomo.protocols.memo_cid import Cid, read_cid
-from polydomo.protocols.memo_values import MemoValues, StoreFault, packed
+from polydomo.protocols.memo.cid import Cid, read_cid
+from polydomo.protocols.memo.store_api import MemoValues, StoreFault, packed
 from polydomo.stores.memo_checks import MemoCopy, call_sum, head_sum, is_node, reply_sum
 from polydomo.stores.salvage import Sound, Table, open_sound, tolerant
 

@@ -7,7 +7,7 @@ from struct import Struct
 from typing import Any
 from zlib import crc32
 
-from polydomo.protocols.memo_cid import BLAKE2B_256, DIGEST_SIZE, Cid, CidError, read_cid
+from polydomo.protocols.memo.cid import BLAKE2B_256, DIGEST_SIZE, Cid, CidError, read_cid
 from polydomo.stores.salvage import Copying
 
 TIME = Struct("<d")

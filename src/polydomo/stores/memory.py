@@ -30,7 +30,7 @@ from polydomo.broker.jobs.ops import (
     StoreError,
 )
 from polydomo.limits import JOB_PURGE_ROWS
-from polydomo.protocols.json_form import iso_time
+from polydomo.model.json_form import iso_time
 from polydomo.stores import checks
 from polydomo.stores.backend import Backend, Lease
 from polydomo.stores.checks import job_values, progress_checks

@@ -1,7 +1,7 @@
 """A memo store that could not be opened: it is empty, and every write fails with the reason. The rest of the broker is not affected."""
 
-from polydomo.protocols.memo_cid import Cid
-from polydomo.protocols.memo_values import MemoValues, StoreFault
+from polydomo.protocols.memo.cid import Cid
+from polydomo.protocols.memo.store_api import MemoValues, StoreFault
 
 
 class NoMemoStore(MemoValues):

@@ -20,7 +20,7 @@ from polydomo.broker.jobs.ops import (
     Reopen,
 )
 from polydomo.limits import JOB_PURGE_ROWS
-from polydomo.protocols.json_form import iso_time
+from polydomo.model.json_form import iso_time
 from polydomo.stores.checks import job_of, job_values, pause_checks, schedule_checks
 
 COLUMNS = (

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from polydomo.broker.jobs.job import scoped_key
-from polydomo.protocols.principals import SCHEDULES
+from polydomo.model.principals import SCHEDULES
 from polydomo.stores.backend import SCHEMA
 from polydomo.stores.checks import (
     first_checks,

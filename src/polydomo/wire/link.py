@@ -12,9 +12,9 @@ from polydomo.errors import AccessDenied, ProtocolViolation
 from polydomo.limits import BIG_BODY, HELD_INPUT
 from polydomo.native import mypyc_attr
 from polydomo.wire.close_reason import CloseCause, CloseReason
-from polydomo.wire.extensions import NO_EXTENSIONS, Extensions
 from polydomo.wire.frames import Body
 from polydomo.wire.turns import Turns
+from polydomo.wire.zmtp.extensions import NO_EXTENSIONS, Extensions
 
 # ``Link.state``: a link that is not OPEN sends nothing and ignores input.
 OPEN: Final = 0

@@ -16,8 +16,8 @@ import msgspec
 
 from polydomo.errors import CallFailed, SettingError
 from polydomo.limits import SHOWN_VALUE
-from polydomo.protocols.job_messages import INVALID_ARGUMENTS
-from polydomo.protocols.service_schema import TEXT_ENCODING, read_schema
+from polydomo.model.job_messages import INVALID_ARGUMENTS
+from polydomo.model.service_schema import TEXT_ENCODING, read_schema
 from polydomo.worker.call import Call
 
 Row = dict[str, Any]

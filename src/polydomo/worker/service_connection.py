@@ -16,8 +16,8 @@ from polydomo.client.retry import Backoff
 from polydomo.client.suspension import wait_running
 from polydomo.errors import CallFailed, NotConnected, ProtocolViolation
 from polydomo.limits import CLOSE_TIME, CONNECT_TIME, LISTED, REJECTED, SETTLED
+from polydomo.model.request import FAILED
 from polydomo.protocols.ends import Cancelled, Job, Revoked, WorkerEnd
-from polydomo.protocols.request import FAILED
 from polydomo.wire.address import Address
 from polydomo.worker.call import Call
 from polydomo.worker.context import RUNNING, Running

@@ -30,7 +30,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from polydomo.errors import CallFailed, SettingError
-from polydomo.protocols.job_messages import INVALID_ARGUMENTS
+from polydomo.model.job_messages import INVALID_ARGUMENTS
 from polydomo.worker.call import Call
 
 STREAMS = (AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator)

@@ -2,8 +2,9 @@
 
 from collections import Counter, defaultdict
 
-from polydomo.journal import rules, schema
-from polydomo.journal.audit import audit
+from polydomo.journal import schema
+from polydomo.journal.reading import rules
+from polydomo.journal.reading.audit import audit
 from tests.pipeline.reference.basics import Row, moment
 from tests.pipeline.reference.journal import Journal
 

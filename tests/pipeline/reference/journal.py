@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from polydomo.journal import schema
-from polydomo.journal.audit import kind_of
 from polydomo.journal.histogram import bucket
+from polydomo.journal.reading.audit import kind_of
 from tests.pipeline.reference.basics import Row, hour_of, us
 
 SHARING = (schema.MEMO, schema.KEYED)

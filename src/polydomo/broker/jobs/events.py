@@ -4,7 +4,7 @@ from typing import Final
 
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import REOPENED, Job
-from polydomo.protocols.json_form import iso_time
+from polydomo.model.json_form import iso_time
 
 # What happened. An outcome is the state in which the job ended: done, dead or cancelled.
 ACCEPTED: Final = "accepted"  # the job is stored

@@ -5,8 +5,8 @@ import json
 from typing import Final
 
 from polydomo.limits import JOB_STORY
-from polydomo.protocols.backoff import Backoff, backoff_of
-from polydomo.protocols.json_form import iso_time, microseconds
+from polydomo.model.json_form import iso_time, microseconds
+from polydomo.model.retry_policy import Backoff, backoff_of
 
 Row = dict[str, object]
 

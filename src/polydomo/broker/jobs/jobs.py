@@ -35,9 +35,8 @@ from polydomo.broker.jobs.policy import Counters, JobPolicy, Listener, Runner
 from polydomo.broker.jobs.unclaimed import Unclaimed
 from polydomo.broker.jobs.waiting_jobs import ServiceQueue, WaitingJobs
 from polydomo.limits import COST_JOB, JOB_PURGE, JOB_REFUSED_WAIT
-from polydomo.protocols.backoff import Backoff
-from polydomo.protocols.json_form import microseconds
-from polydomo.protocols.request import (
+from polydomo.model.json_form import microseconds
+from polydomo.model.request import (
     DENIED,
     FAILED,
     NO_WORKER,
@@ -46,6 +45,7 @@ from polydomo.protocols.request import (
     SHUTDOWN,
     TOO_LARGE,
 )
+from polydomo.model.retry_policy import Backoff
 
 EXPIRED = "expired"  # the outcome of a job whose time to live expired
 

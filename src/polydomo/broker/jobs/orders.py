@@ -7,7 +7,7 @@ from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import RECORDING, RUNNING
 from polydomo.broker.jobs.jobs import Answer, Jobs
 from polydomo.broker.jobs.ops import Op, PutPause, Remove, Reopen, StoreError
-from polydomo.protocols.request import CANCELLED
+from polydomo.model.request import CANCELLED
 
 Changed = Callable[[bool, StoreError | None], None]
 

@@ -5,8 +5,8 @@ from typing import Protocol
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import Job
 from polydomo.limits import MAX_JOB_BYTES, MAX_JOBS
+from polydomo.model.retry_policy import Backoff
 from polydomo.native import mypyc_attr
-from polydomo.protocols.backoff import Backoff
 
 
 class JobPolicy:

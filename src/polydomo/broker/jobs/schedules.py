@@ -11,7 +11,7 @@ from polydomo.broker.jobs.ops import FULL, DropSchedule, Fire, Op, PutSchedule, 
 from polydomo.broker.jobs.timing import Timing, missed_runs, read_timing
 from polydomo.errors import SettingError
 from polydomo.limits import JOB_REFUSED_WAIT, MAX_SCHEDULES
-from polydomo.protocols.json_form import iso_time
+from polydomo.model.json_form import iso_time
 
 # policies for missed runs
 ONCE: Final = "once"

@@ -1,1 +1,1 @@
-"""The audit on Spark: the rules of ``journal/rules.py``, checked on the rows of a batch from a saved state."""
+"""The audit on Spark: the rules of ``journal/reading/rules.py``, checked on the rows of a batch from a saved state."""

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from polydomo.journal import rules, schema
+from polydomo.journal import schema
 from polydomo.journal.ids import run_name
-from polydomo.journal.rules import RULES
+from polydomo.journal.reading import rules
+from polydomo.journal.reading.rules import RULES
 from polydomo.pipeline.audit import prefilter
 from polydomo.pipeline.audit.facts import (
     KEPT_STATES,

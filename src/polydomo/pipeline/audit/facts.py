@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from polydomo.journal import audit as reference
+from polydomo.journal.reading import audit as reference
 from polydomo.journal.schema import LEFT, LOST, REGISTERED
 from polydomo.pipeline.audit.judge import KEPT
 from polydomo.pipeline.bronze import BLOCK

@@ -1,4 +1,4 @@
-"""Checks the rules of ``journal/rules.py`` in Spark SQL, from a saved state.
+"""Checks the rules of ``journal/reading/rules.py`` in Spark SQL, from a saved state.
 
 A counter becomes a window function over the new rows and the saved value of its key, which stands before them as a row of its own.
 ``broken`` becomes a condition. The result has a row for each key (a request, worker, connection or service of a run): its counters, its
@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from polydomo.journal import rules, schema
-from polydomo.journal.audit import MAX_PROOF
-from polydomo.journal.rules import (
+from polydomo.journal import schema
+from polydomo.journal.reading import rules
+from polydomo.journal.reading.audit import MAX_PROOF
+from polydomo.journal.reading.rules import (
     CONNECTION,
     COUNTERS,
     EACH,

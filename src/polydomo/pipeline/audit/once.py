@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from polydomo.journal import schema
-from polydomo.journal.audit import MAX_PROOF
 from polydomo.journal.ids import run_name
-from polydomo.journal.rules import ONCE, RULES, looked_at
+from polydomo.journal.reading.audit import MAX_PROOF
+from polydomo.journal.reading.rules import ONCE, RULES, looked_at
 from polydomo.pipeline.segments import shifted, unit_of
 from polydomo.pipeline.sql import sql
 from polydomo.pipeline.storage import Storage, conform, dump, load

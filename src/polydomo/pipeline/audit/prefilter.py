@@ -7,8 +7,8 @@ prefilter is not used and every key is checked: slower, with the same result. A 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polydomo.journal import rules
-from polydomo.journal.rules import CONNECTION, REQUEST, RULES, RUNNING, SERVICE, TOTAL
+from polydomo.journal.reading import rules
+from polydomo.journal.reading.rules import CONNECTION, REQUEST, RULES, RUNNING, SERVICE, TOTAL
 from polydomo.pipeline.audit.judge import by_run
 from polydomo.pipeline.bronze import BLOCK
 from polydomo.pipeline.sql import GATHER, sql

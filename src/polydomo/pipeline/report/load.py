@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 
 from polydomo.journal import ids
 from polydomo.journal.histogram import percentile
-from polydomo.journal.reader import Reader
+from polydomo.journal.reading.reader import Reader
 from polydomo.pipeline.report import stories
 from polydomo.pipeline.report.data import Audit, Breach, Edge, FailureView, Report, Slow, WorkerView
 from polydomo.pipeline.report.jobs import jobs_view

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from polydomo.journal import schema
-from polydomo.journal.reader import Reader
-from polydomo.journal.story import Story, build, story_of
+from polydomo.journal.reading.reader import Reader
+from polydomo.journal.reading.story import Story, build, story_of
 from polydomo.pipeline.report.svg import duration
 
 Row = dict[str, Any]

@@ -1,4 +1,4 @@
-"""``audit`` and ``audit_rules``: every breach of the rules of ``journal/rules.py``, and which rules could be checked.
+"""``audit`` and ``audit_rules``: every breach of the rules of ``journal/reading/rules.py``, and which rules could be checked.
 
 Both are replaced run by run: the breaches of a run in an hour are one file, named after the run. ``polydomo.pipeline.audit`` finds them.
 """

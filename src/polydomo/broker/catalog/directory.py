@@ -1,0 +1,162 @@
+"""The directory: all services as DBP shows them, both those registered in the catalog and those that workers offer.
+
+A registration cannot hide a service that workers offer, unless it comes from the address of one of these workers. The list of all services
+is built once and shared by all clients; if it is long, at most once per ``DIRECTORY_INTERVAL``.
+"""
+
+import json
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from polydomo.broker.catalog import changes as catalog_changes
+from polydomo.broker.guard.access import REGISTER
+from polydomo.limits import DIRECTORY_INTERVAL, DIRECTORY_SMALL, MAX_LISTED, WORK_OFFER
+from polydomo.model.directory_api import DirectoryApi
+from polydomo.model.service import Service
+from polydomo.model.session import Session
+from polydomo.protocols.dbp.session import host_of
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+Row = dict[str, object]
+
+
+class Directory(DirectoryApi):
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._page = b""
+        self._made = float("-inf")  # when
+
+    # --- registrations
+
+    def register(self, session: Session, name: str, address: str, info: Row, interval: float) -> str:
+        broker = self._broker
+        session.link.charge(WORK_OFFER)
+        if not broker.access.may(session, REGISTER, name):
+            return broker.refusal
+        refusal = self._refusal(name, address)
+        if not refusal:
+            refusal = broker.catalog.register(broker.now, name, address, info, interval, session)
+        catalog_changes.report(broker)
+        return refusal
+
+    def update(self, session: Session, name: str, address: str, changes: Row) -> str:
+        broker = self._broker
+        if not broker.access.may(session, REGISTER, name):
+            return broker.refusal
+        session.link.charge(WORK_OFFER)
+        refusal = broker.catalog.update(broker.now, name, address, changes, session)
+        catalog_changes.report(broker)
+        return refusal
+
+    def heartbeat(self, name: str, address: str) -> bool:
+        known = self._broker.catalog.heartbeat(self._broker.now, name, address)
+        catalog_changes.report(self._broker)
+        return known
+
+    def beats_by_udp(self, name: str) -> bool:
+        return self._broker.catalog.beats_by_udp(self._broker.now, name)
+
+    def remove(self, name: str, address: str, why: str) -> bool:
+        known = self._broker.catalog.remove(self._broker.now, name, address, why)
+        catalog_changes.report(self._broker)
+        return known
+
+    # --- listings
+
+    def lookup(self, name: str) -> Row | None:
+        """The information about an active service."""
+        service = self._offered(name)
+        entry = self._broker.catalog.active(name)
+        if entry is not None and (service is None or _comes_from(service, entry.address)):
+            return entry.info
+        return None if service is None else self._row(name, service)
+
+    def text_of(self, name: str) -> str | None:
+        """The same as JSON."""
+        service = self._offered(name)
+        entry = self._broker.catalog.active(name)
+        if entry is not None and (service is None or _comes_from(service, entry.address)):
+            return entry.text
+        return None if service is None else self._text(name, service)
+
+    def page(self) -> bytes:
+        """All active services as a JSON object, by name."""
+        now = self._broker.now
+        if len(self._page) > DIRECTORY_SMALL and now < self._made + DIRECTORY_INTERVAL:
+            return self._page
+        texts: dict[str, str] = {}
+        for service in self._broker.services.values():
+            if service.workers or service.remote:
+                try:
+                    name = service.name.decode()
+                except UnicodeDecodeError:
+                    continue  # JSON cannot represent it
+                texts[name] = self._text(name, service)
+        for name in self._broker.catalog.active_entries():
+            entry = self._broker.catalog.entries[name]
+            offered = self._offered(entry.name)
+            if offered is None or _comes_from(offered, entry.address):
+                texts[entry.name] = entry.text
+        page = ", ".join([f"{json.dumps(name)}: {text}" for name, text in texts.items()])
+        self._page = b"{" + page.encode() + b"}"
+        self._made = now
+        return self._page
+
+    def all(self) -> dict[str, Row]:
+        """All active services, by name."""
+        found: dict[str, Row] = json.loads(self.page())
+        return found
+
+    def first(self) -> str:
+        """At most ``MAX_LISTED`` active services, as a JSON list."""
+        found: dict[str, str] = {}
+        for entry in islice(self._broker.catalog.entries.values(), MAX_LISTED):
+            text = self.text_of(entry.name)
+            if text is not None:
+                found[entry.name] = text
+        for service in islice(self._broker.services.values(), MAX_LISTED - len(found)):
+            name = service.name.decode(errors="replace")
+            text = self.text_of(name)
+            if text is not None:
+                found[name] = text
+        return f"[{', '.join(found.values())}]"
+
+    def _refusal(self, name: str, address: str) -> str:
+        """Why a service may not register under this name from this address; "" if it may register."""
+        service = self._offered(name)
+        if service is not None and service.workers and not _comes_from(service, address):
+            return f"{name} is offered by workers at another address"
+        return ""
+
+    def _offered(self, name: str) -> Service | None:
+        """The service that workers or other brokers offer under this name."""
+        service = self._broker.services.get(name.encode("utf-8", "surrogatepass"))
+        return service if service is not None and (service.workers or service.remote) else None
+
+    def _row(self, name: str, service: Service) -> Row:
+        found: Row = json.loads(self._text(name, service))
+        return found
+
+    def _text(self, name: str, service: Service) -> str:
+        """A service that workers offer, as JSON."""
+        protocols = {worker.session.protocol for worker in service.workers}
+        if service.remote:
+            protocols.add("bridge")
+        row: Row = {
+            "name": name,
+            "protocol": ",".join(sorted(protocols)),
+            "address": self._broker.address,
+            "workers": len(service.workers),
+        }
+        schema = self._broker.schemas.find(service.name)
+        if schema is None:
+            return json.dumps(row)
+        row["description"] = schema.description
+        return f'{json.dumps(row)[:-1]}, "schema": {{"input": {schema.input_text}, "output": {schema.output_text}}}}}'
+
+
+def _comes_from(service: Service, address: str) -> bool:
+    """Whether a worker of the service is at this address."""
+    return any(host_of(worker.session.link.peer) == address for worker in service.workers)

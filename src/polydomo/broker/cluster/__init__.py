@@ -1,0 +1,1 @@
+"""Other brokers, and the other processes of this broker."""

@@ -1,0 +1,324 @@
+"""Bridging: services of other brokers, and requests to them.
+
+A bridge is a worker that offers the services of the other broker, used only for services without a local worker, and a client for the
+requests from there. Each offer lists the brokers on its route, which prevents loops: a broker that finds itself on the route ignores the
+offer, and a broker that lost a service does not accept it back from a broker that learned it from here.
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker import service_table
+from polydomo.broker.guard.access import BRIDGE, OFFER
+from polydomo.broker.jobs.services import ONLY_FIRST
+from polydomo.broker.requests import deadlines, dispatch, outcomes, queues, replies
+from polydomo.broker.reserved_names import is_reserved
+from polydomo.broker.workers import registration
+from polydomo.limits import MAX_CARRIERS, MAX_HOPS, MAX_RELAYED, MAX_SERVICE_NAME, RELAY_JUMP, WORK_OFFER, WORK_REQUEST
+from polydomo.model.request import DONE, FAILED, NO_HISTORY, NO_WORKER, OUTCOMES, REFUSED, SHUTDOWN, Request
+from polydomo.model.service import Path, Service, Worker
+from polydomo.model.session import Session
+from polydomo.wire.frames import Body
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+NOT_ACCEPTED = (NO_WORKER, REFUSED, SHUTDOWN)  # the other broker did not run the request, so it may be sent elsewhere
+
+
+class Bridging:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._identity = b""
+        self.offered: dict[Worker, dict[bytes, Path]] = {}  # bridge -> the services offered to the other broker
+        self.learned: dict[Worker, dict[bytes, Service]] = {}  # bridge -> the services that it offers
+        self.missed: dict[tuple[Worker, bytes], Path] = {}  # offers that did not fit into the service table
+        self.blocked: dict[Service, None] = {}  # services with queued requests whose bridges are all full
+        self.relayed: dict[tuple[bytes, bytes], tuple[int, Session]] = {}  # origin, topic -> number of the last
+        # publication, and the bridge it came over; least recent first
+        self.carriers: dict[bytes, tuple[Session, int]] = {}  # origin -> its bridge, and the highest number
+
+    def identity(self) -> bytes:
+        if not self._identity:
+            self._identity = self._broker.random_bytes(8).hex().encode()
+        return self._identity
+
+    # --- bridges come and go
+
+    def open(self, session: Session, peer: bytes, window: int) -> Worker | None:
+        broker = self._broker
+        if not broker.access.may(session, BRIDGE, ""):
+            return None
+        if peer == self.identity():
+            broker.refusal = "the bridge connects the broker to itself"
+            return None
+        if broker.draining:
+            broker.refusal = registration.SHUTTING_DOWN
+            return None
+        interval = broker.tuning.bridge_beat
+        silence = interval * broker.tuning.beats_missed
+        worker = registration.register(broker, session, [], None, window, 0, interval, silence, None)
+        if worker is not None:
+            worker.beats_while_busy = True  # the other broker sends heartbeats even while it holds requests
+            self.offered[worker] = {}
+            self.learned[worker] = {}
+            for service in list(broker.services.values()):
+                self._update_offer(worker, service)
+            if session.is_sibling:
+                broker.siblings.opened(worker)
+        return worker
+
+    def bridge_lost(self, worker: Worker, held: "list[Request]") -> None:
+        """Removes a bridge from its services, after its requests have been requeued."""
+        learned = self.learned.pop(worker, {})
+        self._broker.siblings.lost(worker)
+        self.offered.pop(worker, None)
+        self.missed = {offer: path for offer, path in self.missed.items() if offer[0] is not worker}
+        for service in learned.values():
+            del service.remote[worker]
+        for service in learned.values():
+            self._routes_changed(service)
+        for request in held:
+            if request.state != DONE:  # it is requeued, perhaps for a service that was withdrawn in the meantime
+                self._serve_again(request.service, request)
+
+    def bridge_offers(self, worker: Worker, name: bytes, path: Path) -> None:
+        broker = self._broker
+        learned = self.learned.get(worker)
+        if learned is None:
+            return
+        known = learned.get(name)
+        worker.session.link.charge(WORK_OFFER * len(self.learned))
+        self.missed.pop((worker, name), None)
+        if (
+            not path
+            or len(path) > broker.tuning.bridge_hops
+            or self.identity() in path
+            or (is_reserved(name) and not worker.session.is_sibling)
+            or len(name) > MAX_SERVICE_NAME
+            or not (worker.session.is_sibling or broker.access.may(worker.session, OFFER, name))
+        ):
+            if known is not None:
+                del learned[name]
+                del known.remote[worker]
+                self._routes_changed(known)
+            return
+        new = name not in broker.services and not (worker.session.is_sibling and name in ONLY_FIRST)
+        if new and not service_table.make_room(broker, [name], worker.session):
+            if len(self.missed) < broker.policy.max_services:
+                self.missed[worker, name] = path
+            return
+        service = service_table.find_or_add(broker, name)
+        service.remote[worker] = path
+        learned[name] = service
+        if broker.durable is not None:
+            broker.durable.offered[name] = None  # jobs may wait for it
+        self._routes_changed(service)
+
+    def retry_missed(self) -> None:
+        """Accepts offers that did not fit before, as far as there is room now."""
+        room = self._broker.policy.max_services - service_table.count(self._broker)
+        if room > 0:
+            for (worker, name), path in list(self.missed.items())[:room]:
+                self.bridge_offers(worker, name, path)
+
+    def _routes_changed(self, service: Service) -> None:
+        self.offer_changed(service)
+        if service.remote:
+            deadlines.unwatch_service(self._broker, service)
+        if service.queue_length:
+            self._serve_again(service)
+        else:
+            service_table.forget_unused(self._broker, service)
+
+    def _serve_again(self, service: Service, request: Request | None = None) -> None:
+        """Called when requests are queued and the routes have changed. ``request`` is one that a bridge has just returned."""
+        broker = self._broker
+        if not service.workers and not service.remote:
+            if not service.timer:
+                service.no_worker_since = broker.now
+            deadlines.watch_service(broker, service, request)
+        dispatch.serve_queue(broker, service)
+
+    # --- offers to other brokers
+
+    def offer_changed(self, service: Service) -> None:
+        """Called when the service gets its first local worker, loses its last one, or its routes change."""
+        for worker in self.offered:
+            self._update_offer(worker, service)
+
+    def offers_changed(self) -> None:
+        """Called at shutdown, when all offers are withdrawn so that other brokers send no more requests, and when rights have changed."""
+        if self.offered:
+            for service in list(self._broker.services.values()):
+                self.offer_changed(service)
+
+    def _update_offer(self, worker: Worker, service: Service) -> None:
+        """Offers the other broker the shortest route to the service that does not pass through that broker, if the route changed."""
+        session = worker.session
+        path: Path = ()
+        if self._broker.access.may_know(session, service.name):
+            path = self._shortest_path(service, worker, session.peer_identity)
+        offered = self.offered[worker]
+        if path == offered.get(service.name, ()):
+            return
+        if path:
+            offered[service.name] = path
+            session.offer_service(service.name, path)
+        else:
+            del offered[service.name]
+            session.withdraw_service(service.name)
+
+    def _shortest_path(self, service: Service, asking: Worker, peer: bytes) -> Path:
+        here = self.identity()
+        sibling = asking.session.is_sibling
+        if self._broker.draining and not sibling:
+            return ()
+        if service.workers:
+            return (here,)
+        best: Path = ()
+        for worker, path in service.remote.items():
+            if sibling and worker.session.is_sibling:
+                continue  # all processes of a broker are joined to each other
+            if worker is not asking and peer not in path and (not best or len(path) < len(best)):
+                best = path
+        return (here, *best) if best and len(best) < self._broker.tuning.bridge_hops else ()
+
+    # --- requests to other brokers
+
+    def send_queued(self, service: Service) -> None:
+        """Sends queued requests of a service without local workers over a bridge. A request from another broker that has no route from here
+        is returned at once, so that it can be tried elsewhere."""
+        broker = self._broker
+        self.blocked.pop(service, None)
+        while service.queue_length and not service.workers:
+            request = queues.first(service)
+            worker, possible = self._route(service, request)
+            if worker is not None:
+                queues.pop(service)
+                worker.credit -= 1
+                dispatch.dispatch(broker, request, worker)
+            elif possible:
+                self.blocked[service] = None
+                return
+            elif request.session.is_bridge:
+                queues.remove(service, request)  # not popped: what is returned does not use its client's turn
+                outcomes.fail(broker, request, NO_WORKER, "no other broker offers the service")
+            else:
+                return
+
+    def send_blocked(self) -> None:
+        """A bridge has room again."""
+        for service in list(self.blocked):
+            self.send_queued(service)
+
+    def _route(self, service: Service, request: Request) -> "tuple[Worker | None, bool]":
+        """The bridge with the shortest route and free capacity, among equals the one with the fewest requests; and whether any bridge has
+        a route."""
+        passed = request.session.path_of(request)
+        best: Worker | None = None
+        possible = False
+        if len(passed) + 1 >= MAX_HOPS:
+            return None, False
+        for worker, path in service.remote.items():
+            if passed and not set(path).isdisjoint(passed):
+                continue
+            possible = True
+            if worker.credit <= 0 or not worker.session.has_room():
+                continue
+            if best is None or (len(path), len(worker.held)) < (len(service.remote[best]), len(best.held)):
+                best = worker
+        return best, possible
+
+    def bridge_final(self, worker: Worker, token: bytes, body: Body) -> None:
+        """Like ``Broker.final`` and ``dispatch.add_credit``, for a bridge: it has no services of its own to serve."""
+        broker = self._broker
+        request = worker.held.get(token)
+        if request is None or request.state == DONE or request.history is not NO_HISTORY:
+            if broker.final(worker, token, body):
+                dispatch.add_credit(broker, worker)
+            return
+        del worker.held[token]
+        replies.count_reply(worker, request, broker.now)
+        replies.reply_with(broker, request, body)
+        worker.session.link.charge(WORK_REQUEST)
+        worker.credit += 1
+        if broker.records_messages:
+            broker.recorder.credit_added(worker, 1)
+        if self.blocked:
+            self.send_blocked()
+
+    def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str) -> None:
+        broker = self._broker
+        request = worker.held.pop(token, None)
+        if request is None:
+            replies.stale(broker, worker, token, "failure", len(text))
+            return
+        worker.done += 1
+        if request.state != DONE:
+            if code == SHUTDOWN and request.session.is_internal:
+                outcomes.fail(
+                    broker, request, SHUTDOWN, text
+                )  # uses up no attempt of the durable job, which runs again
+            elif code in NOT_ACCEPTED:
+                service_table.restore(broker, request)
+                registration.requeue(broker, request, worker, f"{code} at the other broker: {text}")
+                if request.state != DONE:
+                    self._serve_again(request.service, request)
+            elif code in OUTCOMES and code != FAILED:
+                outcomes.fail(broker, request, code, text)
+            else:
+                replies.failed(broker, request, code, text)
+        dispatch.add_credit(broker, worker)
+
+    # --- publications of other brokers
+
+    def first_seen(self, session: Session, origin: bytes, topic: bytes, number: int) -> bool:
+        """Whether a publication of another broker is new and arrived over the right bridge: the direct bridge to that broker if there is
+        one, otherwise the first bridge that delivered a publication of it, as long as that bridge exists. Over one bridge, the
+        publications of a topic arrive in order, so comparing with the last number is enough."""
+        if origin == self.identity():
+            return False
+        own = session.peer_identity == origin
+        carrier, highest = self.carriers.get(origin, (session, 0))
+        if carrier is not session:
+            if not own and not carrier.disconnected:
+                return False
+            highest = 0
+        if highest and number > highest + RELAY_JUMP:
+            self._broker.report_violation(
+                session, f"the sequence number of a publication jumped from {highest} to {number}"
+            )
+            return False
+        key = (origin, topic)
+        last, before = self.relayed.get(key, (0, session))
+        if number <= last and (before is session or not own or self._is_last_value(origin, topic, number)):
+            return False
+        self.carriers[origin] = session, max(highest, number)
+        self.relayed.pop(key, None)
+        self.relayed[key] = number, session
+        if len(self.relayed) > MAX_RELAYED:
+            del self.relayed[next(iter(self.relayed))]
+        if len(self.carriers) > MAX_CARRIERS:
+            del self.carriers[next(iter(self.carriers))]
+        return True
+
+    def _is_last_value(self, origin: bytes, topic: bytes, number: int) -> bool:
+        """Whether the publication is already the topic's last value, because a new bridge sends it again."""
+        value = self._broker.publishing.last_values.get(topic)
+        return value is not None and value.origin == origin and value.number == number
+
+    # --- requests held by other brokers for too long
+
+    def take_back(self) -> None:
+        """Called once a second: requeues requests that a bridge has held for too long while a local worker is idle."""
+        broker = self._broker
+        for bridge in list(self.learned):
+            late = broker.now - broker.tuning.bridge_patience
+            for request in [request for request in bridge.held.values() if request.dispatched <= late]:
+                if request.state != DONE and request.service.idle and bridge.session.cancel_request(bridge, request):
+                    del bridge.held[request.token]
+                    registration.requeue(
+                        broker, request, bridge, "the other broker has not answered, and a local worker is idle"
+                    )
+                    dispatch.request_released(broker, bridge)
+                    dispatch.serve_queue(broker, request.service)

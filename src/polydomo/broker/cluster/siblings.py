@@ -1,0 +1,487 @@
+"""Siblings: the other processes of one broker (``polydomo up --processes N``).
+
+Every process is a whole broker with its own connections. Each is joined to each other by a bridge (``bridging``), so services of one are
+offered to the others, and all topics cross. Three things are different between siblings, and use messages of their own:
+
+    PROCESS  index                      sent after HELLO: which process the sender is
+    SHORT    service                    requests wait here and all local workers are busy: answer when you have room
+    ROOM     service count              that many workers of the service are free here
+    ASK      id name principal body     answer a reserved service for your own process
+    ANSWER   id content
+    LOG      topic body                 a log record that belongs to a request of the receiver
+    EVENT    topic content              a worker or a service changed (``monitor``), or a message for a tap
+    TAP      0 or 1                     a peer of the sender watches messages: send yours as EVENTs
+    SCHEDULE principal message          eMQP's SCHEDULE or UNSCHEDULE, for process 0
+
+**Load.** A request goes to a worker of its own process if one is free. If it has waited for ``SPILL_DELAY``, the process sends SHORT to the
+siblings that offer the service. A sibling with a free worker and an empty queue answers with ROOM, once, and as many requests cross.
+ROOM reserves nothing: a request that finds the worker busy waits in the sibling's queue like any other. Where jobs are short
+(``SPILL_QUICK``), as many requests as there are workers are sent ahead, so that the workers do not wait for the next ROOM.
+Where most workers answer within one turn of the loop (``SPILL_LOOP``), the loop is the bottleneck and not the workers: a request that
+crosses costs this loop as much as a local one, and the other process besides, so none crosses.
+
+**One answer.** ``polydomo.workers`` and its relatives are answered for the whole broker: the process that is asked asks the others and
+merges their parts (``merging``). What only process 0 has (jobs, the catalog) it offers to the others as services.
+
+**Shutdown.** A process that drains still accepts requests of its siblings, so that what waits in one can finish in another.
+"""
+
+import json
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from polydomo.broker.cluster import merging
+from polydomo.broker.jobs import services, titanic
+from polydomo.broker.jobs.relay import DurableRelay
+from polydomo.broker.observe import builtin_services
+from polydomo.broker.requests import dispatch, queues
+from polydomo.broker.reserved_names import ACCEPT
+from polydomo.limits import (
+    MAX_SIBLING_QUESTIONS,
+    PROCESS_NUMBERS,
+    PROCESS_WORKERS,
+    SIBLING_ANSWER,
+    SPILL_DELAY,
+    SPILL_LOOP,
+    SPILL_QUICK,
+    SPILL_SAMPLE,
+    SPILL_TURN,
+    SPILL_WEIGHT,
+)
+from polydomo.model.request import Request
+from polydomo.model.service import Service, Worker
+from polydomo.model.session import Session
+from polydomo.protocols.emqp import schedules
+from polydomo.wire.frames import Body, flat, frame, split
+from polydomo.wire.link import PAUSE_LISTING
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+METRICS: Final = b"metrics"  # not a service: the page that the owner of the sockets renders
+LOGIN: Final = b"polydomo.login"
+FIGURES: Final = b"polydomo.figures"
+SCHEMA: Final = b"polydomo.schema"
+
+Done = Callable[["list[bytes]"], None]  # is given the answers, those of this process first
+
+
+class Question:
+    """One question to other processes."""
+
+    def __init__(self, done: Done, waiting: "set[Worker]") -> None:
+        self.done = done
+        self.waiting = waiting  # bridges that have not answered yet
+        self.answers: list[bytes] = []
+        self.own = True  # this process' own part is still being built
+        self.expiry: Expiry | None = None
+        self.timer = 0
+
+
+class Short:
+    """Requests of a service wait, and all local workers are busy."""
+
+    def __init__(self) -> None:
+        self.asked: dict[Worker, None] = {}  # siblings that were asked for room
+        self.done = -1  # requests that the first few workers have answered, at the last turn
+        self.answers = 0.0  # requests that each of them answers in a turn: a moving average
+
+    def end_turn(self, service: Service) -> None:
+        """Once per turn."""
+        sample = [worker.done for worker in islice(service.workers, SPILL_SAMPLE)]
+        done = sum(sample)
+        if sample and self.done >= 0:
+            self.answers += SPILL_WEIGHT * (max(0, done - self.done) / len(sample) - self.answers)
+        self.done = done
+
+    def loop_is_slower(self) -> bool:
+        return self.answers > SPILL_LOOP
+
+
+class Siblings:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.index = 0  # of this process
+        self.count = 1  # of all
+        self.pid = 0  # of this process, for status
+        self.bridges: dict[Worker, int] = {}  # bridges to siblings, and which process is behind each; -1: not known yet
+        self.short: dict[Service, Short] = {}  # services whose requests wait
+        self.wanted: dict[Service, dict[Worker, None]] = {}  # siblings that asked for room here
+        self.questions: dict[int, Question] = {}
+        self.render_metrics: Callable[[], bytes] | None = None  # set by the owner of the sockets
+        self.tapping: dict[
+            Worker, None
+        ] = {}  # siblings with a peer that watches messages (``journal/recording/tap.py``)
+        self.has_tap = False  # this process has one
+        self._timer = 0
+        self._newest = 0  # number of the last question
+
+    def become(self, index: int, count: int, pid: int = 0) -> None:
+        """Before the broker listens: it is process ``index`` of ``count``. The numbers of requests and workers show the process."""
+        self.index = index
+        self.count = count
+        self.pid = pid
+        self._broker.newest_request = index * PROCESS_NUMBERS
+        self._broker.newest_worker = self._broker.newest_session = index * PROCESS_WORKERS
+
+    def pass_jobs_on(self, patterns: "list[bytes]") -> None:
+        """Before the broker listens: process 0 has the job store. ``patterns`` is the setting ``durable.services``."""
+        self._broker.durable_requests = DurableRelay(self._broker, patterns)
+
+    # --- bridges come and go
+
+    def opened(self, worker: Worker) -> None:
+        self.bridges[worker] = -1
+        session = worker.session
+        session.send_to_sibling(b"PROCESS", [b"%d" % self.index])
+        if self.has_tap:
+            session.send_to_sibling(b"TAP", [b"1"])
+        if self.index == 0:
+            for name in sorted(services.ONLY_FIRST):
+                if self._broker.durable is not None or (name not in titanic.NAMES and name != ACCEPT):
+                    session.offer_service(name, (self._broker.identity(),))
+
+    def lost(self, worker: Worker) -> None:
+        self.bridges.pop(worker, None)
+        self.tapping.pop(worker, None)
+        for short in self.short.values():
+            short.asked.pop(worker, None)
+        for waiting in self.wanted.values():
+            waiting.pop(worker, None)
+        for number, question in list(self.questions.items()):
+            question.waiting.discard(worker)
+            self._check(number, question)
+
+    def message(self, worker: Worker, word: bytes, rest: "list[bytes]") -> bool:
+        """False if there is no such message."""
+        if worker not in self.bridges:
+            return False
+        if word == b"SHORT" and len(rest) == 1:
+            self._on_short(worker, rest[0])
+        elif word == b"ROOM" and len(rest) == 2 and rest[1].isdigit():
+            self._on_room(worker, rest[0], int(rest[1][:9]))
+        elif word == b"ASK" and len(rest) == 4 and rest[0].isdigit():
+            self._on_ask(worker, rest)
+        elif word == b"ANSWER" and len(rest) == 2 and rest[0].isdigit():
+            self._on_answer(worker, int(rest[0][:18]), rest[1])
+        elif word == b"EVENT" and len(rest) == 2:
+            self._broker.monitor.event_of_sibling(rest[0], rest[1])
+        elif word == b"TAP" and rest == [b"1"]:
+            self.tapping[worker] = None
+        elif word == b"TAP" and rest == [b"0"]:
+            self.tapping.pop(worker, None)
+        elif word == b"LOG" and len(rest) == 2:
+            self._broker.publishing.publish(worker.session, rest[0], frame(rest[1], False))
+        elif word == b"SCHEDULE" and len(rest) == 2:
+            self._on_schedule(worker, rest[0].decode(errors="replace"), rest[1])
+        elif word == b"PROCESS" and len(rest) == 1 and rest[0].isdigit():
+            self.bridges[worker] = int(rest[0][:4])
+            self._tell_orders(worker)
+        else:
+            return False
+        return True
+
+    def _tell_orders(self, worker: Worker) -> None:
+        """A sibling is new: it learns which services are paused or drained, and the schemas of services that are offered here."""
+        broker = self._broker
+        for name, body in [*broker.control.orders(), *((SCHEMA, row) for row in broker.schemas.rows())]:
+            worker.session.send_to_sibling(b"ASK", [b"0", name, b"", body])
+
+    def repeat_orders(self) -> None:
+        """Services were paused as the job store says: the other processes learn it."""
+        for worker in self.bridges:
+            self._tell_orders(worker)
+
+    def pass_schedule(self, principal: str, raw: bytes) -> bool:
+        first = self._first() if self._broker.durable_requests is not None else None
+        if first is None:
+            return False
+        first.session.send_to_sibling(b"SCHEDULE", [principal.encode(), raw])
+        return True
+
+    def _on_schedule(self, worker: Worker, principal: str, raw: bytes) -> None:
+        message = split(raw)
+        broker, session = self._broker, worker.session
+        known = len(message) == schedules.FRAMES
+        if known and not schedules.allowed(broker, session, principal, message):
+            return
+        if not known or not schedules.apply(broker, session, principal, message, raw):
+            self._broker.report_violation(worker.session, "a schedule that cannot be kept")
+
+    # --- load: requests that wait here while workers of a sibling are free
+
+    def queued(self, service: Service) -> None:
+        """Requests wait, and all local workers are busy."""
+        if self.bridges and service not in self.short:
+            self.short[service] = Short()
+            self._ask_later()
+
+    def _ask_later(self) -> None:
+        if not self._timer:
+            self._timer = self._broker.timers.add(self._broker.now, self._broker.now + SPILL_DELAY, self)
+
+    def on_timer(self) -> None:
+        self._timer = 0
+        for service, short in list(self.short.items()):
+            if not self._is_short(service):
+                del self.short[service]
+            else:
+                self._ask_for_room(service, short)
+
+    def _is_short(self, service: Service) -> bool:
+        known = self._broker.services.get(service.name) is service
+        return known and bool(service.queue_length and service.workers and service.remote)
+
+    def _ask_for_room(self, service: Service, short: Short) -> None:
+        if short.loop_is_slower():
+            self._ask_later()
+            return
+        asked = short.asked
+        for worker in service.remote:
+            if worker not in self.bridges or worker in asked:
+                continue
+            if worker.credit <= 0 or not worker.session.has_room():  # the window is full: no request can cross now
+                self._ask_later()
+                continue
+            asked[worker] = None
+            worker.session.send_to_sibling(b"SHORT", [service.name])
+
+    def _on_short(self, worker: Worker, name: bytes) -> None:
+        service = self._broker.services.get(name)
+        if service is not None and service.workers:  # else a RETRACT is on its way there
+            self.wanted.setdefault(service, {})[worker] = None
+
+    def end_turn(self) -> None:
+        """Once per turn, if requests wait here or siblings wait for room: offers them what room there is."""
+        for needy, short in self.short.items():
+            short.end_turn(needy)
+        for service in list(self.wanted)[:SPILL_TURN]:
+            waiting = self.wanted.pop(service)
+            if not service.workers:
+                continue
+            free = len(service.idle) + len(service.partly_busy)
+            ahead = len(service.workers) if _is_quick(service) else 0
+            room = free + ahead - service.queue_length
+            if service.paused or service.queue_length > ahead // 2 or not (free or ahead) or room <= 0:
+                self.wanted[service] = waiting  # at the end: others are looked at first in the next turn
+                continue
+            share = max(1, room // max(1, len(waiting)))
+            for worker in waiting:
+                if room <= 0:
+                    self.wanted.setdefault(service, {})[worker] = None
+                    continue
+                room -= share
+                worker.session.send_to_sibling(b"ROOM", [service.name, b"%d" % share])
+
+    def _on_room(self, worker: Worker, name: bytes, count: int) -> None:
+        broker = self._broker
+        service = broker.services.get(name)
+        short = self.short.get(service) if service is not None else None
+        if service is None or short is None:
+            return
+        short.asked.pop(worker, None)
+        session = worker.session
+        crossed = False
+        while count > 0 and self._is_short(service) and worker in service.remote:
+            request = queues.first(service)
+            if (
+                worker.credit <= 0
+                or not session.has_room()
+                or session.peer_identity in request.session.path_of(request)
+            ):
+                break
+            count -= 1
+            crossed = True
+            queues.pop(service)
+            worker.credit -= 1
+            dispatch.dispatch(broker, request, worker)
+        if not self._is_short(service):
+            self.short.pop(service, None)
+        elif crossed:
+            self._ask_for_room(service, short)
+        else:
+            self._ask_later()  # nothing could cross. At once, SHORT and ROOM would go back and forth without a pause
+
+    def forget(self, service: Service) -> None:
+        """The service is not in the table any more."""
+        self.short.pop(service, None)
+        self.wanted.pop(service, None)
+
+    # --- answers for the whole broker
+
+    def serve(self, request: Request) -> bool:
+        """A client asks for a reserved service. True if the answer needs other processes and comes later."""
+        session = request.session
+        name = request.service.name
+        if not self.bridges or session.is_bridge or session.is_internal:
+            return False
+        body = flat(request.body)
+        if name == LOGIN:
+            asked = self._first()
+            if asked is None:
+                return False
+            bridges = {asked}
+        elif name in merging.MERGED or (name == SCHEMA and body[:1] == b"{"):
+            bridges = set(self.bridges)
+        else:
+            return False
+        if len(self.questions) >= MAX_SIBLING_QUESTIONS:
+            return False
+
+        def done(answers: "list[bytes]") -> None:
+            session.link.resume(PAUSE_LISTING)
+            if not session.disconnected:
+                session.send_final(request, frame(merging.merge(name, answers), False))
+
+        session.link.pause(PAUSE_LISTING)
+        self._ask(name, body, session.principal, bridges, done, own=name != LOGIN, session=session)
+        return True
+
+    def _first(self) -> Worker | None:
+        """The bridge to process 0."""
+        for worker, index in self.bridges.items():
+            if index == 0:
+                return worker
+        return None
+
+    def gather_metrics(self, done: Done) -> None:
+        """The pages of all processes."""
+        self._ask(METRICS, b"", "", set(self.bridges), done)
+
+    def gather_figures(self, done: "Callable[[bytes], None]") -> None:
+        own = next(iter(self.bridges)).session
+
+        def merged(answers: "list[bytes]") -> None:
+            done(merging.merge(FIGURES, answers))
+
+        self._ask(FIGURES, b"", "", set(self.bridges), merged, session=own)
+
+    def send_event(self, session: Session, topic: bytes, row: "dict[str, object]") -> None:
+        session.send_to_sibling(b"EVENT", [topic, json.dumps(row).encode()])
+
+    def set_tap(self, has_tap: bool) -> None:
+        """Whether a peer of this process watches messages. The other processes learn of a change."""
+        if has_tap != self.has_tap:
+            self.has_tap = has_tap
+            for worker in self.bridges:
+                worker.session.send_to_sibling(b"TAP", [b"1" if has_tap else b"0"])
+
+    def _ask(
+        self,
+        name: bytes,
+        body: bytes,
+        principal: str,
+        bridges: "set[Worker]",
+        done: Done,
+        own: bool = True,
+        session: Session | None = None,
+    ) -> None:
+        self._newest += 1
+        number = self._newest
+        broker = self._broker
+        question = self.questions[number] = Question(done, set(bridges))
+        question.expiry = Expiry(self, number)
+        question.timer = broker.timers.add(broker.now, broker.now + SIBLING_ANSWER, question.expiry)
+        for worker in bridges:
+            worker.session.send_to_sibling(b"ASK", [b"%d" % number, name, principal.encode(), body])
+        if own:
+
+            def take(content: bytes) -> None:
+                question.answers.insert(0, content)
+                question.own = False
+                self._check(number, question)
+
+            self._answer_here(name, body, session, principal, take)
+        else:
+            question.own = False
+            self._check(number, question)
+
+    def extend_deadlines(self) -> None:
+        """This process was suspended: answers that arrived meanwhile are not read yet, so every open question gets its time again."""
+        broker = self._broker
+        for question in self.questions.values():
+            if question.timer:
+                broker.timers.remove(question.timer, question.expiry)
+                question.timer = broker.timers.add(broker.now, broker.now + SIBLING_ANSWER, question.expiry)
+
+    def expired(self, number: int) -> None:
+        """Leaves out processes that have not answered yet."""
+        question = self.questions.get(number)
+        if question is not None:
+            question.timer = 0
+            question.waiting.clear()
+            self._check(number, question)
+
+    def _check(self, number: int, question: Question) -> None:
+        if not question.waiting and not question.own and number in self.questions:
+            del self.questions[number]
+            if question.timer:
+                self._broker.timers.remove(question.timer, question.expiry)
+            question.done(question.answers)
+
+    def _on_ask(self, worker: Worker, rest: "list[bytes]") -> None:
+        number, name, principal, body = rest
+        session = worker.session
+
+        def answer(content: bytes) -> None:
+            if number != b"0" and worker in self.bridges:
+                session.send_to_sibling(b"ANSWER", [number, content])
+
+        self._answer_here(name, body, session, principal.decode(errors="replace"), answer)
+
+    def _on_answer(self, worker: Worker, number: int, content: bytes) -> None:
+        question = self.questions.get(number)
+        if question is not None and worker in question.waiting:
+            question.waiting.discard(worker)
+            question.answers.append(content)
+            self._check(number, question)
+
+    def _answer_here(
+        self, name: bytes, body: bytes, session: Session | None, principal: str, take: "Callable[[bytes], None]"
+    ) -> None:
+        """This process' own part of an answer, now or some turns later."""
+        broker = self._broker
+        if name == METRICS:
+            take(self.render_metrics() if self.render_metrics is not None else b"")
+        elif name == LOGIN:
+            take(builtin_services.login(broker, principal))
+        elif session is not None and not broker.listings.collect(name, take):
+            asked: Body = frame(body, False) if body else b""
+            take(flat(builtin_services.answer(broker, session, name, asked, principal)))
+
+    # --- log records
+
+    def owner_of(self, number: int) -> Worker | None:
+        """The bridge to the process whose request has this number; None if it is this process, or is not there."""
+        index = number // PROCESS_NUMBERS
+        if index != self.index:
+            for worker, other in self.bridges.items():
+                if other == index:
+                    return worker
+        return None
+
+    def check_invariants(self) -> None:
+        for waiting in (*[short.asked for short in self.short.values()], *self.wanted.values()):
+            for worker in waiting:
+                assert worker in self.bridges, f"bridge w{worker.number} waits for room and is gone"
+        assert self.tapping.keys() <= self.bridges.keys(), "a bridge that is gone watches messages"
+        for question in self.questions.values():
+            for worker in question.waiting:
+                assert worker in self.bridges, f"bridge w{worker.number} is asked and is gone"
+
+
+def _is_quick(service: Service) -> bool:
+    """Whether jobs of the service are so short that the way between two processes matters: then some requests are sent ahead."""
+    return any(worker.done and worker.busy_time < SPILL_QUICK * worker.done for worker in islice(service.workers, 4))
+
+
+class Expiry:
+    """The timer of a question."""
+
+    def __init__(self, siblings: Siblings, number: int) -> None:
+        self.siblings = siblings
+        self.number = number
+
+    def on_timer(self) -> None:
+        self.siblings.expired(self.number)

@@ -1,0 +1,334 @@
+"""Access control inside the broker: every operation is checked against the current rules when it happens.
+
+Without an access file there are no rules, and everything is allowed. With one, whoever has no principal may do nothing. The broker's own
+principals and the rights of built-in services are in ``authority``.
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker.guard.authority import BY_BODY, CARRIED, ITSELF, PROCESSES, builtin_right, own_allows
+from polydomo.broker.guard.rules import (
+    ADMIN,
+    BRIDGE,
+    CALL,
+    INSPECT,
+    NO_QUOTA,
+    OFFER,
+    PUBLISH,
+    REGISTER,
+    SUBSCRIBE,
+    TAP,
+    AccessRules,
+    Quota,
+)
+from polydomo.broker.reserved_names import is_reserved
+from polydomo.broker.topics.own_topics import MONITOR
+from polydomo.limits import ACCESS_ANSWERS, MAX_CONTROL, RESUME_FRACTION
+from polydomo.model.principals import NAMED, accountable, is_own, named_by
+from polydomo.model.request import Request
+from polydomo.model.service import Worker
+from polydomo.model.session import Session
+from polydomo.protocols.emqp.commands import SCHEDULER_RIGHT
+from polydomo.wire.frames import flat
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+__all__ = ["ADMIN", "BRIDGE", "CALL", "INSPECT", "OFFER", "PUBLISH", "REGISTER", "SUBSCRIBE", "TAP", "Access"]
+
+
+class Usage:
+    """The request rate of one principal: a token bucket that holds one second's worth."""
+
+    __slots__ = ("then", "tokens")
+
+    def __init__(self, now: float, tokens: float) -> None:
+        self.then = now
+        self.tokens = tokens
+
+
+class Access:
+    __slots__ = ("_broker", "_free", "_known", "_usage", "resume_at", "rules")
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.rules: AccessRules | None = None
+        self.resume_at = 0.0  # when the next throttled client may continue; 0: no client is throttled
+        self._known: dict[tuple[str, str, str], bool] = {}  # decisions already sent to the recorder
+        self._usage: dict[str, Usage] = {}
+        self._free: dict[
+            str, set[bytes]
+        ] = {}  # principal without a quota -> services that it may call by the rules in force
+
+    def replace(self, rules: AccessRules) -> None:
+        """Replaces the rules. Recorded decisions that change are recorded again."""
+        if self.rules is None:
+            for session in self._broker.sessions:
+                session.may_request = session.may_request and session.is_sibling
+        self.rules = rules
+        self._free = {}
+        for key, allowed in list(self._known.items()):
+            principal, right, name = key
+            now_allowed = self.allows(principal, right, name)
+            if now_allowed != allowed:
+                self._record(key, now_allowed)
+
+    def allows(self, principal: str, right: str, name: str) -> bool:
+        """The decision: whether the principal has the right by the current rules. Every other method here asks this one."""
+        rules = self.rules
+        if rules is None:
+            return True
+        peer, named, _ = principal.partition(NAMED)
+        if not peer:
+            return False
+        if named:
+            if right not in CARRIED or is_reserved(name.encode(errors="surrogateescape")):
+                return False
+            right = BRIDGE
+        return own_allows(peer, right, name) if is_own(peer) else rules.allows(peer, right, name)
+
+    def may(self, session: Session, right: str, name: bytes | str) -> bool:
+        """Whether the peer has the right now. A denial is counted and recorded, and its text is in ``broker.refusal``."""
+        return self.rules is None or self._decide(session, acting(session, right), right, name)
+
+    def may_request(self, request: Request, right: str, name: bytes | str) -> bool:
+        """The same for the origin of a request."""
+        return self.rules is None or self._decide(request.session, request.origin, right, name)
+
+    def may_as(self, principal: str, session: Session, right: str, name: bytes | str) -> bool:
+        """The same for a principal whose request another process passed on over ``session``."""
+        return self.rules is None or self._decide(session, principal, right, name)
+
+    def _decide(self, session: Session, principal: str, right: str, name: bytes | str) -> bool:
+        text = name if isinstance(name, str) else name.decode(errors="backslashreplace")
+        allowed = self.allows(principal, right, text)
+        key = (principal, right, text)
+        if self._known.get(key) is not allowed:
+            self._record(key, allowed)
+        if allowed:
+            return True
+        broker = self._broker
+        broker.refusal = refusal = denial(principal, right, text)
+        broker.denied = True
+        broker.monitor.denied[right] = broker.monitor.denied.get(right, 0) + 1
+        broker.recorder.denied(session, principal, right, text, refusal)
+        return False
+
+    def may_use_builtin(self, request: Request) -> bool:
+        """Whether the origin of a request may use the built-in service that it names."""
+        if self.rules is None:
+            return True
+        name = request.service.name
+        right = right_to_use(request)
+        session = request.session
+        if right == ITSELF:  # a bridge may not use built-in services on behalf of any principal
+            return session.is_sibling or not session.is_bridge or self.may_request(request, ADMIN, name)
+        if right == PROCESSES:
+            if session.is_sibling or is_own(session.principal):
+                return True
+            right = ADMIN  # for the text of the denial; no principal of the access file may use it
+            return self._decide(session, "", right, name)
+        return self.may_request(request, right, name)
+
+    def may_call(self, request: Request, service: bytes) -> bool:
+        """``may_request`` for calls. An allowed call is cached until the rules change."""
+        session = request.session
+        if not self.may_request(request, CALL, service):
+            return False
+        if session.origin_is_principal and self.quota(session.principal) is NO_QUOTA and session.role.allows_requests:
+            services = self._free.setdefault(session.principal, set())
+            if len(services) < ACCESS_ANSWERS:
+                services.add(service)
+        return True
+
+    def calls_freely(self, session: Session, service: bytes) -> bool:
+        """The fast path: true if the current rules are known to allow the call and no quota applies."""
+        services = self._free.get(session.principal)
+        return (
+            services is not None
+            and service in services
+            and session.origin_is_principal
+            and session.role.allows_requests
+        )
+
+    def recorded_call(self, request: Request, name: bytes) -> int:
+        """The access column of the journal for an accepted or forwarded request: 1 if the current rules allow it, 2 if not. It is
+        evaluated again, independently of the check that admitted the request, so that the audit finds a missing or outdated check."""
+        if self.rules is None:
+            return 0
+        if request.session.is_sibling:
+            return 1  # the process that the request came from has checked it
+        if is_reserved(name):  # on its way to process 0
+            right = right_to_use(request)
+            if right == ITSELF or (right == PROCESSES and is_own(request.session.principal)):
+                return 1
+            return 1 if self.allows(request.origin, right, name.decode(errors="backslashreplace")) else 2
+        return 1 if self.allows(request.origin, CALL, name.decode(errors="backslashreplace")) else 2
+
+    def recorded_offer(self, session: Session, name: bytes) -> int:
+        """The same for the worker of a dispatched request."""
+        if self.rules is None:
+            return 0
+        if session.runs_shared or session.is_sibling:
+            return 1  # the broker itself: it sends the request on, and where a worker gets it, the worker's right is recorded
+        return 1 if self.allows(acting(session, OFFER), OFFER, name.decode(errors="backslashreplace")) else 2
+
+    def hears(self, session: Session, topic: bytes) -> bool:
+        """Whether a subscriber may receive a message of this topic. Checked for every message, and not recorded."""
+        return self.rules is None or self.allows_topic(acting(session, SUBSCRIBE), topic)
+
+    def allows_topic(self, principal: str, topic: bytes) -> bool:
+        return self.allows(principal, right_to_hear(topic), topic.decode(errors="backslashreplace"))
+
+    def may_know(self, session: Session, service: bytes) -> bool:
+        """Whether this broker announces a service to another one: only if that one may call it. Not recorded."""
+        if self.rules is None or session.is_sibling:
+            return True
+        return self.allows(acting(session, CALL), CALL, service.decode(errors="backslashreplace"))
+
+    def may_subscribe(self, session: Session, prefix: bytes) -> bool:
+        """A prefix is allowed if a rule names it or something below it. Messages that the rules do not cover are not delivered."""
+        rules = self.rules
+        if rules is None or session.is_bridge:
+            return True  # each message is checked
+        text = prefix.decode(errors="backslashreplace")
+        if rules.covers_prefix(session.principal, right_to_hear(prefix), text):
+            return True
+        return self.may(session, right_to_hear(prefix), prefix)
+
+    def _record(self, key: tuple[str, str, str], allowed: bool) -> None:
+        if len(self._known) >= ACCESS_ANSWERS:
+            self._known.clear()
+        self._known[key] = allowed
+        self._broker.recorder.access(key[0], key[1], key[2], allowed)
+
+    # --- a reload
+
+    def lost_right(self, session: Session) -> str:
+        """An operation of the session that is no longer allowed; empty if there is none."""
+        broker = self._broker
+        if self.rules is None or session.is_sibling:
+            return ""
+        if session.is_bridge and not self.may(session, BRIDGE, ""):
+            return broker.refusal
+        if session in broker.schedulers and not self.may(session, OFFER, SCHEDULER_RIGHT):
+            return broker.refusal
+        for worker in broker.session_workers.get(session, ()):
+            if not self.still_offers(worker):
+                return broker.refusal
+        for request in session.requests:
+            if not self.still_allowed(request):
+                return broker.refusal
+        for prefix in broker.publishing.subscriptions.prefixes(session):
+            if not self.may_subscribe(session, prefix):
+                return broker.refusal
+        for entry in broker.catalog.registered_by(session):
+            if not self.may(session, REGISTER, entry):
+                return broker.refusal
+        return ""
+
+    def still_offers(self, worker: Worker) -> bool:
+        """Whether a worker may still offer its services, and a bridge those of the other broker."""
+        names = [service.name for service in worker.services]
+        names += self._broker.bridging.learned.get(worker, ())
+        return all(self.may(worker.session, OFFER, name) for name in names)
+
+    def still_allowed(self, request: Request) -> bool:
+        """Whether the origin of an open request still has the right to it."""
+        name = request.service.name
+        return self.may_use_builtin(request) if is_reserved(name) else self.may_request(request, CALL, name)
+
+    # --- quotas
+
+    def quota(self, principal: str) -> Quota:
+        return self.rules.quota(accountable(principal)) if principal and self.rules is not None else NO_QUOTA
+
+    def spend(self, request: Request) -> bool:
+        """Counts a request against its origin's quota. Returns False, and counts nothing, if it exceeds the quota and the session cannot
+        be paused. If it uses up the quota, all connections of the principal are paused."""
+        session = request.session
+        principal = accountable(request.origin)
+        quota = self.quota(principal)
+        if quota is NO_QUOTA:
+            return True
+        over = bool(quota.open_requests) and self._open(principal) + 1 > quota.open_requests
+        if session.worker_count or session.refuses_at_limit:
+            if over or not self._below(principal, 1.0, 0):
+                return False
+        if quota.requests_per_second:
+            self._refill(principal, quota).tokens -= 1.0
+        if not self._below(principal, 1.0, 1):
+            for other in self._sessions(principal):
+                self._broker.backpressure.pause(other, request.service)
+        return True
+
+    def has_room(self, session: Session) -> bool:
+        """Whether a paused client may continue."""
+        return self._below(session.principal, RESUME_FRACTION, 0)
+
+    def _sessions(self, principal: str) -> "list[Session]":
+        return [session for session in self._broker.sessions if session.principal == principal]
+
+    def _open(self, principal: str) -> int:
+        """The open requests of a principal. Attempts of its jobs and shared runs are not counted: the requests that caused them are."""
+        count = sum(len(session.requests) for session in self._sessions(principal))
+        for session in self._broker.sessions:
+            if session.charges_origin:
+                count += sum(accountable(request.origin) == principal for request in session.requests)
+        return count
+
+    def _below(self, principal: str, part: float, more: int) -> bool:
+        """Whether the principal is below this fraction of its quota, with ``more`` requests."""
+        quota = self.quota(principal)
+        if quota is NO_QUOTA:
+            return True
+        if quota.open_requests and self._open(principal) + more >= max(1, quota.open_requests * part):
+            return False
+        if quota.held_bytes:
+            held = sum(session.held_bytes for session in self._sessions(principal))
+            if held >= quota.held_bytes * part:
+                return False
+        if quota.requests_per_second:
+            usage = self._refill(principal, quota)
+            if usage.tokens < 1.0:
+                when = self._broker.now + (1.0 - usage.tokens) / quota.requests_per_second
+                self.resume_at = min(self.resume_at, when) if self.resume_at else when
+                return False
+        return True
+
+    def _refill(self, principal: str, quota: Quota) -> Usage:
+        now = self._broker.now
+        most = max(1.0, quota.requests_per_second)
+        usage = self._usage.get(principal)
+        if usage is None:
+            usage = self._usage[principal] = Usage(now, most)
+        usage.tokens = min(most, usage.tokens + (now - usage.then) * quota.requests_per_second)
+        usage.then = now
+        return usage
+
+
+def acting(session: Session, right: str) -> str:
+    """The principal that a session's own operations need rights for: a bridge acts for principals of the other broker."""
+    if session.is_bridge and not session.is_sibling and right != BRIDGE:
+        return named_by(session.principal, "")
+    return session.principal
+
+
+def right_to_use(request: Request) -> str:
+    """The right that a request to a built-in service needs."""
+    name, body = request.service.name, request.body
+    return builtin_right(name, flat(body) if name in BY_BODY and len(body) <= MAX_CONTROL else b"")
+
+
+def right_to_hear(topic: bytes) -> str:
+    return TAP if topic.startswith(MONITOR) else SUBSCRIBE
+
+
+def denial(principal: str, right: str, name: str) -> str:
+    if not principal:
+        principal = "a peer without a principal"
+    elif principal.endswith(NAMED):
+        principal = f"the bridge {principal[: -len(NAMED)]}"
+    if right == ADMIN and name:
+        return f"{principal} may not use {name!r}: it needs the right admin"
+    return f"{principal} may not {right} {name!r}" if name else f"{principal} may not {right}"

@@ -1,0 +1,472 @@
+"""Runs durable jobs in the broker.
+
+``Durable`` connects the state machine of jobs (``broker.jobs``) with the rest of the broker. An attempt of a job is a request of an
+internal client, ``JobSession``; queues, workers, time limits and the journal treat it like any other request. A client's request that
+waits for the store or for a job is PARKED: it is open, but neither queued nor held by a worker.
+
+Finished attempts are collected and handled at the end of the turn, so that the state machine can start new requests without being called
+in the middle of another operation.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import tzinfo
+from typing import TYPE_CHECKING
+
+from polydomo.broker import sessions
+from polydomo.broker.guard.rules import ADMIN, CALL
+from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs import services, titanic
+from polydomo.broker.jobs.durable_order import KEYED, DurableOrder
+from polydomo.broker.jobs.failures import NOT_SAID, failure_reason, retry_after
+from polydomo.broker.jobs.invariants import check as check_jobs
+from polydomo.broker.jobs.job import Job, Row
+from polydomo.broker.jobs.job_session import JobSession, Recording
+from polydomo.broker.jobs.jobs import EXPIRED, Jobs
+from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
+from polydomo.broker.jobs.policy import JobPolicy, Listener
+from polydomo.broker.jobs.schedules import Schedules
+from polydomo.broker.patterns import Patterns
+from polydomo.broker.requests import admission, outcomes
+from polydomo.broker.timers import TIME_TOLERANCE
+from polydomo.errors import SettingError
+from polydomo.limits import JOB_MEMORY, JOB_RELEASED, STORE_ANSWER
+from polydomo.model.job_messages import make_id
+from polydomo.model.request import DENIED, DONE, FAILED, KEY_REUSED, OK, PARKED, REFUSED, SHUTDOWN, TIMEOUT, Request
+from polydomo.model.service import Service
+from polydomo.model.session import Session
+from polydomo.wire.frames import Body, frame
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+Zones = Callable[[str], tzinfo]
+
+ANOTHERS = "the job of another principal"
+UNIQUE_ID = 16  # bytes: a request id of at least this length is assumed to be unique across clients and restarts
+
+
+class Wait:
+    """The job or operation that a parked request waits for. ``job`` is known once it is stored."""
+
+    __slots__ = ("answer", "deadline", "job", "plain", "relayed")
+
+    def __init__(self, plain: bool, deadline: float) -> None:
+        self.plain = plain  # a request to a durable service, not to a built-in service
+        self.relayed = False  # another process of this broker sent it on behalf of its client (``relay``)
+        # When the client gets an error because the store has not answered. Ignored for ordinary requests whose job is stored.
+        self.deadline = deadline
+        self.job = ""
+        self.answer: Callable[[Job | None, StoreError | None], None] | None = None
+
+
+class Durable:
+    def __init__(
+        self,
+        broker: "Broker",
+        store: Store,
+        policy: JobPolicy,
+        patterns: "list[bytes]",
+        zones: Zones,
+        listener: Listener | None = None,
+    ) -> None:
+        self.broker = broker
+        self.names = Patterns(patterns)  # of services whose requests are durable
+        self.jobs = Jobs(store, self, policy, listener if listener is not None else Recording(broker))
+        policy.max_memory = int(broker.memory.limit * JOB_MEMORY)
+        broker.memory.book("jobs", self.jobs.memory)
+        self.schedules = Schedules(self.jobs, self)
+        self.session = JobSession(broker)
+        self.builtin = {
+            name: Service(name) for name in services.NAMES | titanic.NAMES
+        }  # made once: a submission is fast
+        self.parked: dict[Request, Wait] = {}
+        self.running: dict[Job, Request] = {}  # running attempts: job -> request
+        self._attempts: dict[Request, Job] = {}  # the reverse: request -> job
+        self.wall_shift = 0.0  # correction for changes of the wall clock since startup
+        self.offered: dict[bytes, None] = {}  # services that a worker began to offer in this turn
+        self._zones = zones
+        self._sweep_at = 0.0
+        self.session.on_due = self.on_timer
+        sessions.internal(broker, self.session)
+
+    # --- leadership: called by the owner of the store ---------------------------------------------------------------------------
+
+    def lead(self, epoch: int, loaded: Loaded) -> None:
+        self.jobs.lead(epoch, loaded)
+        self.schedules.load(loaded.schedules)
+        for service in loaded.paused:
+            self.broker.pause_service(service, True)
+        self.broker.siblings.repeat_orders()
+
+    def follow(self, leader: str, why: str) -> None:
+        self.schedules.clear()
+        self.jobs.follow(leader, why)
+
+    def suspend(self, suspended: bool) -> None:
+        self.jobs.suspend(suspended)
+
+    # --- Runner and ScheduleContext -----------------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self.broker.now + self.broker.wall + self.wall_shift
+
+    def chance(self) -> float:
+        return int.from_bytes(self.broker.random_bytes(4), "big") / 2**32
+
+    def new_id(self) -> str:
+        return make_id(self.now(), self.broker.random_bytes(10))
+
+    def zone(self, name: str) -> tzinfo:
+        return self._zones(name)
+
+    def capacity(self, service: bytes) -> int:
+        """Twice the capacity of the workers, so that none has to wait for the next job; 0 without workers."""
+        known = self.broker.services.get(service)
+        if known is None or not (known.workers or known.remote) or known.paused:
+            return 0
+        held = sum([worker.credit + len(worker.held) for worker in known.workers])
+        return JOB_RELEASED + 2 * held
+
+    def refusal_of(self, job: Job) -> str:
+        """Why the principal of a job may not call its service now; "" if it may."""
+        access = self.broker.access
+        allowed = access.may_as(job.principal, self.session, CALL, job.service)
+        return "" if allowed else self._why_denied(job)
+
+    def _why_denied(self, job: Job) -> str:
+        if job.principal:
+            return self.broker.refusal
+        return "it has no principal, because it was stored without access control; an operator has to submit it again"
+
+    def may_use(self, request: Request, job: Job) -> bool:
+        """Whether the client may see, cancel or remove a job: its own with the right to call the service, and that of another principal
+        with the right ADMIN."""
+        access = self.broker.access
+        if access.rules is None or (job.principal and job.principal == request.origin):
+            return access.may_request(request, CALL, job.service)
+        return access.may_request(request, ADMIN, ANOTHERS)
+
+    def start(self, job: Job) -> None:
+        self.broker.denied = False
+        request = self.broker.request(
+            self.session, job.service, job.body, job, max_run=job.run, attempts=job.attempts + 1
+        )
+        if request is None:
+            if self.broker.denied:
+                self.jobs.attempt_ended(job, DENIED, self._why_denied(job), b"", False)
+            else:
+                self.jobs.attempt_ended(job, REFUSED, self.broker.refusal, b"", False)
+        else:
+            self.running[job] = request
+            self._attempts[request] = job
+
+    def stop(self, job: Job) -> None:
+        request = self.running.pop(job, None)
+        if request is not None:
+            self._attempts.pop(request, None)
+        if request is not None and request.state != DONE:
+            outcomes.cancel(self.broker, request, "the job has ended")
+
+    # --- turns and time -----------------------------------------------------------------------------------------------------------
+
+    def end_turn(self) -> None:
+        """Handles the attempts that ended in this turn. This may start new ones."""
+        while self.session.ended:
+            ended, self.session.ended = self.session.ended, []
+            for request, code, text, body in ended:
+                job = self._attempts.pop(request, None)
+                if job is None:
+                    continue
+                self.running.pop(job, None)
+                worker = request.worker
+                if worker is not None:
+                    job.worker = worker.name or f"w{worker.number}"
+                taken = request.attempts > job.attempts
+                after = retry_after(code) if request.outcome == FAILED else NOT_SAID
+                reason = failure_reason(code, text) if request.outcome == FAILED else text
+                self.jobs.attempt_ended(job, request.outcome, reason, bytes(body), taken, after)
+            self._serve_offered()
+        self._serve_offered()
+
+    def _serve_offered(self) -> None:
+        if self.offered:
+            offered, self.offered = self.offered, {}
+            for service in offered:
+                self.jobs.service_changed(service)
+
+    def next_deadline(self) -> float | None:
+        first = self.jobs.next_deadline()
+        planned = self.schedules.next_deadline()
+        if planned and (not first or planned < first):
+            first = planned
+        when = first - self.broker.wall - self.wall_shift if first else None
+        if self.parked and (when is None or self._sweep_at < when):
+            return max(self._sweep_at, self.broker.now)
+        return when
+
+    def run_due(self) -> None:
+        self.jobs.run_due()
+        self.schedules.run_due()
+        if self.parked and self.broker.now >= self._sweep_at:
+            self._sweep_at = self.broker.now + 1.0
+            for request in [found for found, wait in self.parked.items() if wait.deadline <= self.broker.now]:
+                self.on_timer(request)
+
+    # --- ordinary requests to durable services -----------------------------------------------------------------------------------------
+
+    def covers(self, name: bytes) -> bool:
+        """Whether ordinary requests to this service are durable."""
+        return self.names.covers(name)
+
+    def accept(self, request: Request, order: DurableOrder, deadline: float) -> Request | None:
+        """Turns an ordinary request into a job and waits for its result. None: it was rejected."""
+        broker = self.broker
+        error = self.jobs.refusal(len(request.body))
+        if error is not None:
+            self._refuse(request, error)
+            return None
+        admission.open_parked(broker, request, deadline)
+        wait = self.parked[request] = Wait(True, broker.now + STORE_ANSWER)
+        self._store(request, wait, order)
+        return request
+
+    def accept_relayed(self, request: Request, order: DurableOrder) -> None:
+        """The same for a request of another process, which is parked here. The right is checked again where the job is stored."""
+        if not self.broker.access.may_request(request, CALL, order.service):
+            services.fail(self, request, DENIED, self.broker.refusal)
+            return
+        error = self.jobs.refusal(len(order.body))
+        if error is not None:
+            services.refuse(self, request, error)
+            return
+        wait = self.parked[request]
+        wait.relayed = True
+        self._store(request, wait, order)
+
+    def _store(self, request: Request, wait: Wait, order: DurableOrder) -> None:
+        """Stores the job of a request, or finds the job of an earlier, identical one."""
+        name, content = order.service, order.body
+        unique = order.identity if len(order.identity) >= UNIQUE_ID else b""
+        owner = order.principal.encode("utf-8", "replace") + b"\0" if order.principal else b""
+        digest = hashlib.sha256(b"%b%d:%b%b" % (owner, len(name), name, content)).digest()
+        if not unique:
+            claimed = self.jobs.claim(digest)
+            if claimed:
+                self._join(request, wait, claimed)
+                return
+        now = self.now()
+        # A relayed request may arrive again while the first one still waits here, over a connection that is lost: both have one id.
+        job = Job(order.job or self.new_id(), name, content, now)
+        job.origin = states.REQUEST
+        job.run = order.run
+        job.principal = order.principal
+        job.headers, job.trace = order.headers, order.trace
+        if order.attempts:
+            job.backoff = replace(self.jobs.backoff_of(job), attempts=order.attempts)
+        if order.ttl:
+            job.expires = now + order.ttl
+        if unique.startswith(KEYED):
+            job.set_key("key:" + hashlib.sha256(unique).hexdigest())
+        elif unique:
+            job.key = "id:" + hashlib.sha256(b"%b\0%b\0%b" % (unique, name, content)).hexdigest()
+        else:
+            job.digest = digest
+
+        def stored(found: Job | None, error: StoreError | None) -> None:
+            if found is None:
+                self._lost(request, error)
+            elif found is not job and not job.repeats(found):
+                self._lost(request, StoreError(KEY_REUSED, services.OTHER_BODY))
+            elif found.state in states.ENDED:
+                if request.state == PARKED and not wait.relayed:
+                    self.broker.recorder.joined(request, found.id)
+                self._deliver(request, found)
+            else:
+                self._join(request, wait, found.id)
+
+        self.jobs.submit(job, stored)
+
+    def schedule_for(
+        self, session: Session, principal: str, service: bytes, message: bytes, when: str, headers: str, add: bool
+    ) -> None:
+        """eMQP's SCHEDULE and UNSCHEDULE. The principal, the queue and the message identify the schedule."""
+        owner = principal.encode("utf-8", "replace") + b"\0" if principal else b""
+        name = "emqp-" + hashlib.sha256(b"%b%b\0%b" % (owner, service, message)).hexdigest()[:16]
+        if not add:
+            self.schedules.drop(name, lambda done, error: None)
+            return
+        row = ScheduleRow(name, service, frame(message, False), when, "UTC", self.now())
+        pattern = Job("", service, b"", 0.0)
+        pattern.headers = headers
+        pattern.principal = principal
+        row.settings = pattern.settings()
+        try:
+            services.put_schedule(self, row, None)
+        except SettingError as error:
+            self.broker.report_violation(session, str(error))
+
+    def _refuse(self, request: Request, error: StoreError) -> None:
+        """Rejects the request. Its client gets the code if the protocol has one."""
+        outcomes.count_refusal(self.broker, request, REFUSED, error.text)
+        request.session.send_failure(request, error.code, error.text)
+
+    def _join(self, request: Request, wait: Wait, id: str) -> None:
+        """Answers the request with the outcome of this job, now or later."""
+        wait.job = id
+        if wait.relayed:
+            wait.deadline = math.inf  # the other process knows how long its client waits
+        elif request.state == PARKED:
+            self.broker.recorder.joined(request, id)
+
+        def ended(job: Job | None, error: StoreError | None) -> None:
+            if job is None:
+                self._lost(request, error)
+            else:
+                self._deliver(request, job)
+
+        wait.answer = ended
+        if request.state != PARKED:
+            self.jobs.abandon(id)
+        elif not self.jobs.wait(id, ended):
+
+            def found(job: Job | None, error: StoreError | None) -> None:
+                if request.state == PARKED and job is not None and job.digest:
+                    self.jobs.collected(id)
+                ended(job, error)
+
+            self.jobs.find(id, found)
+
+    def _deliver(self, request: Request, job: Job) -> None:
+        """Sends the outcome to the client, once it is on disk."""
+        if request.state != PARKED:
+            return
+        outcome = job.outcome if job.outcome in outcomes.KNOWN else TIMEOUT if job.outcome == EXPIRED else FAILED
+        if self.parked[request].relayed:
+            header: Row = {"job": job.id, "state": job.state, "outcome": outcome, "reason": job.reason}
+            services.answer(self, request, header, job.result)
+            return
+        self.parked.pop(request, None)
+        if job.state == states.DONE:
+            request.reply_size = len(job.result)
+            outcomes.end(self.broker, request, OK, "")
+            request.session.send_final(request, job.result)
+        else:
+            outcomes.end(self.broker, request, outcome, job.reason)
+            request.session.send_failure(request, outcome, job.reason)
+
+    def _lost(self, request: Request, error: StoreError | None) -> None:
+        """Fails the request: the store failed, another broker is the leader, or the stored job is gone."""
+        if request.state != PARKED:
+            return
+        code = error.code if error is not None else REFUSED
+        text = error.text if error is not None else "the job is no longer in the store"
+        if self.parked[request].relayed:
+            services.fail(self, request, code, text)
+            return
+        self.parked.pop(request, None)
+        outcomes.end(self.broker, request, REFUSED, text)
+        request.session.send_failure(request, code, text)
+
+    # --- requests to built-in services ------------------------------------------------------------------------------------------------
+
+    def serve(self, request: Request, name: bytes) -> None:
+        """Handles a request to one of the job services. It may be answered later."""
+        self.parked[request] = Wait(False, self.broker.now + STORE_ANSWER)
+        request.state = PARKED
+        request.session.requests[request] = None
+        body, request.body = request.body, b""
+        try:
+            services.serve(self, request, name, body)
+        except SettingError as error:
+            services.fail(self, request, "invalid", str(error))
+
+    def answer(self, request: Request, body: Body) -> None:
+        """Answers a parked request to a built-in service."""
+        if request.state == PARKED and request in self.parked:
+            self._close(request)
+            request.session.send_final(request, body)
+
+    def _close(self, request: Request) -> None:
+        """Ends a request to a built-in service. Such requests are not recorded."""
+        del self.parked[request]
+        del request.session.requests[request]
+        request.state = DONE
+        request.outcome = OK
+
+    # --- end of parked requests -----------------------------------------------------------------------------------------------------
+
+    def abandoned(self, request: Request) -> bool:
+        """The client of a parked request disconnected, or its deadline passed. The job continues. Returns True if nothing else is left to
+        end."""
+        wait = self.parked.get(request)
+        if wait is None:
+            return False
+        if wait.job and wait.answer is not None:
+            self.jobs.stop_waiting(wait.job, wait.answer)
+        if wait.plain:
+            del self.parked[request]
+            return False
+        self._close(request)
+        return True
+
+    def on_timer(self, request: Request) -> None:
+        """Called when the store has not answered in time, or a wait for a result has timed out."""
+        wait = self.parked.get(request)
+        if wait is None or wait.deadline > self.broker.now + TIME_TOLERANCE:
+            return
+        if not wait.plain:
+            services.wait_over(self, request, wait)
+        elif not wait.job:
+            self._lost(
+                request, StoreError(UNAVAILABLE, "the job store does not answer; the job may or may not be stored")
+            )
+
+    def drain(self) -> None:
+        """At shutdown: running jobs may finish. The others stay in the store, and requests that wait for them end."""
+        self.jobs.draining = True
+        for request, wait in list(self.parked.items()):
+            if not wait.plain and not wait.relayed:
+                services.fail(self, request, SHUTDOWN, "the broker is shutting down")
+                continue
+            job = self.jobs.open.get(wait.job)
+            if job is None or job.phase not in (states.DELAYED, states.QUEUED):
+                continue
+            text = "the broker is shutting down; the job stays in the store"
+            if wait.relayed:
+                services.fail(self, request, SHUTDOWN, text)
+            else:
+                self.abandoned(request)
+                outcomes.fail(self.broker, request, SHUTDOWN, text)
+
+    def figures(self) -> "dict[str, object]":
+        """The numbers for `polydomo status`, ``polydomo.figures`` and metrics."""
+        counters = self.jobs.counters
+        return {
+            "leads": self.jobs.leads and not self.jobs.suspended,
+            "leader": self.jobs.leader,
+            "open": self.jobs.phases(),
+            "open_bytes": self.jobs.bytes,
+            "submitted": counters.accepted,
+            "repeated": counters.repeated,
+            "refused": counters.refused,
+            "done": counters.done,
+            "dead": counters.dead,
+            "cancelled": counters.cancelled,
+            "retried": counters.retried,
+            "schedules": len(self.schedules.plans),
+            "fired": counters.fired,
+        }
+
+    def check_invariants(self) -> None:
+        check_jobs(self.jobs)
+        for request in self.parked:
+            assert request.state == PARKED and request in request.session.requests, (
+                f"request {request.number} is not parked"
+            )
+        for job, request in self.running.items():
+            assert self._attempts[request] is job and self.jobs.open.get(job.id) is job, (
+                f"job {job.id} is running but not open"
+            )

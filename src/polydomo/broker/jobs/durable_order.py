@@ -1,0 +1,81 @@
+"""A plain request that is to become a durable job, and its message between the processes of one broker (``relay``)."""
+
+from polydomo.errors import SettingError
+from polydomo.limits import MAX_SERVICE_NAME
+from polydomo.model.job_messages import ID_LENGTH, Row, answer_body, is_id, read_count, read_duration, read_text
+from polydomo.model.request import Request
+from polydomo.wire.frames import Body
+
+KEYED = b"idempotency-key:"  # the beginning of an identity that is a client's idempotency key
+
+
+def identity_of(key: bytes) -> bytes:
+    """The identity of a request with an idempotency key. It is never short. The job's key adds its principal and service."""
+    return KEYED + key
+
+
+class DurableOrder:
+    """A plain request that is to become a job, wherever it arrived."""
+
+    __slots__ = ("attempts", "body", "headers", "identity", "job", "principal", "run", "service", "trace", "ttl")
+
+    def __init__(self, service: bytes, body: bytes) -> None:
+        self.service = service
+        self.body = body  # in wire form
+        self.identity = b""  # the client's id of the request
+        self.job = ""  # the id of the job, chosen by the process that relays the request; empty: a new one
+        self.attempts = 0  # 0: as the service's policy says
+        self.run = 0.0  # seconds that an attempt may take; 0: no limit
+        self.ttl = 0.0  # seconds until the job expires; 0: never
+        self.headers = ""
+        self.trace = ""
+        self.principal = ""
+
+    def to_message(self) -> Body:
+        header: Row = {"service": self.service.decode("utf-8", "surrogateescape")}
+        if self.identity:
+            header["identity"] = self.identity.hex()
+        if self.job:
+            header["job"] = self.job
+        if self.attempts:
+            header["attempts"] = self.attempts
+        for name, seconds in (("run_us", self.run), ("ttl_us", self.ttl)):
+            if seconds:
+                header[name] = max(1, round(seconds * 1e6))
+        for name, text in (("headers", self.headers), ("trace", self.trace)):
+            if text:
+                header[name] = text
+        return answer_body(header, self.body)
+
+
+def order_of(header: Row, body: bytes) -> DurableOrder:
+    """The order in a message to ``polydomo.accept``. Raises SettingError."""
+    name = read_text(header, "service", MAX_SERVICE_NAME).encode("utf-8", "surrogateescape")
+    order = DurableOrder(name, body)
+    try:
+        order.identity = bytes.fromhex(read_text(header, "identity", 1024))
+    except ValueError:
+        raise SettingError("identity: must be hexadecimal") from None
+    order.job = read_text(header, "job", ID_LENGTH)
+    if order.job and not is_id(order.job):
+        raise SettingError("job: not the id of a job")
+    order.attempts = read_count(header, "attempts", 1_000_000)
+    order.run = read_duration(header, "run_us")
+    order.ttl = read_duration(header, "ttl_us")
+    order.headers = read_text(header, "headers", 1 << 20)
+    order.trace = read_text(header, "trace", 1024)
+    return order
+
+
+def order_for(request: Request, deadline: float, max_run: float, attempts: int, identity: bytes) -> DurableOrder:
+    """The order of a request that a client has just sent. ``deadline`` is 0 for none."""
+    session = request.session
+    order = DurableOrder(request.service.name, bytes(request.body))
+    order.identity = identity
+    order.attempts = attempts
+    order.run = max_run
+    if deadline and not session.deadline_is_patience:
+        order.ttl = max(0.001, deadline - request.accepted)
+    order.headers, order.trace = session.facts_of(request.ref)
+    order.principal = request.origin
+    return order

@@ -1,0 +1,64 @@
+"""The internal client that sends the attempts of durable jobs, and the listener that passes their events to the recorder."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.events import JobEvent
+from polydomo.broker.jobs.job import Job
+from polydomo.broker.jobs.policy import Listener
+from polydomo.model import principals
+from polydomo.model.detached_link import InternalLink
+from polydomo.model.job_facts import JobFacts
+from polydomo.model.request import OK, Request
+from polydomo.model.session import Session
+from polydomo.wire.frames import Body
+from polydomo.wire.link import Handler, Hub
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+class JobSession(Session):
+    """The client on whose behalf jobs run. ``Request.ref`` is the job."""
+
+    protocol = "job"
+    windowed = True
+    is_internal = True
+    principal = principals.JOBS
+    origin_is_principal = False
+
+    def __init__(self, broker: "Broker") -> None:
+        super().__init__(broker, InternalLink(Hub(), Handler(), "the job store"))
+        self.on_due: Callable[[Request], None] | None = None
+        self.may_request = False  # every request passes ``admission.resolve``, which sets the number of the attempt
+        self.ended: list[tuple[Request, str, str, Body]] = []  # attempts, and how they ended, in this turn
+
+    def origin_of(self, request: Request) -> str:
+        return request.ref.principal if isinstance(request.ref, Job) else ""
+
+    def send_final(self, request: Request, body: Body) -> None:
+        self.ended.append((request, OK, "", body))
+
+    def send_failure(self, request: Request, code: str, text: str) -> None:
+        self.ended.append((request, code, text, b""))
+
+    def job_of(self, request: Request) -> JobFacts | None:
+        job = request.ref
+        if not isinstance(job, Job):
+            return None
+        return JobFacts(job.id, job.key if job.origin != states.REQUEST else "", job.headers, job.trace)
+
+    def on_timer(self, key: object) -> None:
+        if isinstance(key, Request) and self.on_due is not None:
+            self.on_due(key)
+
+
+class Recording(Listener):
+    """Passes job events to the broker's current recorder."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    def job_event(self, event: JobEvent) -> None:
+        self._broker.recorder.job(event)

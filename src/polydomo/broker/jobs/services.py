@@ -1,0 +1,472 @@
+"""The built-in services of durable jobs, in every protocol. ``model.job_messages`` describes the messages.
+
+``polydomo.submit``      a new job: ``service``, and optionally ``id``, ``key``, ``delay_us``, ``at``, ``priority``, ``ttl_us``, ``retries``
+                         and ``timeout_us``; answers once it is stored: ``job``, ``state``, ``repeated``
+``polydomo.job``         all information about the job ``job``
+``polydomo.result``      the result of ``job``, after at most ``wait_us``; the body is the worker's reply
+``polydomo.cancel``      cancels ``job``, or the open request ``request``
+``polydomo.jobs``        a list of jobs, the newest first, of a ``state`` and a ``service``, at most ``limit``; with ``after``, jobs
+                         that have ended, in that order, from a position on: "" is the beginning, ``next`` of an answer continues
+``polydomo.retry``       retries dead jobs: ``job``, all of a ``service``, or ``all``
+``polydomo.drop``        removes dead jobs, with the same fields
+``polydomo.schedule``    a new schedule: ``name``, ``service``, ``when``, and optionally ``zone``, ``missed``, ``priority``, ``retries`` and
+                         ``timeout_us``
+``polydomo.schedules``   a list of schedules
+``polydomo.unschedule``  removes the schedule ``name``
+``polydomo.fire``        submits a job of the schedule ``name`` now
+
+Those of ZeroMQ RFC 9 are in ``titanic``.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from polydomo.broker.guard.rules import CALL
+from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs import orders, titanic
+from polydomo.broker.jobs.durable_order import order_of
+from polydomo.broker.jobs.job import Job, Row
+from polydomo.broker.jobs.ops import Op, ScheduleRow, Select, StoreError
+from polydomo.broker.reserved_names import ACCEPT, JOIN
+from polydomo.errors import SettingError
+from polydomo.limits import MAX_CONTROL, MAX_LISTED, MAX_RESULT_WAIT, MAX_SERVICE_NAME
+from polydomo.model.job_messages import (
+    Submission,
+    answer_body,
+    error_header,
+    read_count,
+    read_duration,
+    read_id,
+    read_message,
+    read_service,
+    read_text,
+    stored_body,
+)
+from polydomo.model.json_form import iso_time
+from polydomo.model.request import DENIED, KEY_REUSED, Request
+from polydomo.model.retry_policy import backoff_of
+from polydomo.wire.frames import Body, split
+
+if TYPE_CHECKING:
+    from polydomo.broker.jobs.durable import Durable, Wait
+
+NAMES: Final[frozenset[bytes]] = frozenset(
+    b"polydomo." + name
+    for name in b"submit job result cancel jobs retry drop schedule schedules unschedule fire".split()
+)
+ONLY_FIRST: Final[frozenset[bytes]] = NAMES | titanic.NAMES | {ACCEPT, b"polydomo.catalog", JOIN, b"polydomo.memo"}
+# What only process 0 of a broker answers; it offers these as services to the other processes (``siblings``).
+
+NOT_FOUND = "not-found"
+OTHER_BODY = "a job with this key or id has another body, service or principal; use a new key for another job"
+PENDING = "pending"
+NO_OUTCOME = "the job has no outcome yet"
+WITHOUT_STORE = "this broker has no job store; start it with the setting `store`"
+
+
+def serve(durable: "Durable", request: Request, name: bytes, body: Body) -> None:
+    """Answers now or later. Raises SettingError."""
+    if name in titanic.NAMES:
+        titanic.serve(durable, request, name, body)
+        return
+    header, content = read_message(body, MAX_CONTROL)
+    if name == ACCEPT:
+        order = order_of(header, content)
+        order.principal = request.origin
+        durable.accept_relayed(request, order)
+    elif name == b"polydomo.submit":
+        _submit(durable, request, Submission(header, content))
+    elif name == b"polydomo.job":
+        _show(durable, request, _job_id(header))
+    elif name == b"polydomo.result":
+        _result(durable, request, _job_id(header), min(read_duration(header, "wait_us"), MAX_RESULT_WAIT))
+    elif name == b"polydomo.cancel":
+        _cancel(durable, request, _job_id(header))
+    elif name == b"polydomo.jobs":
+        _list(durable, request, header)
+    elif name in (b"polydomo.retry", b"polydomo.drop"):
+        _dead(durable, request, header, name == b"polydomo.retry")
+    elif name == b"polydomo.schedule":
+        _schedule(durable, request, header, content)
+    elif name == b"polydomo.schedules":
+        if durable.jobs.leads:
+            answer(durable, request, {"schedules": durable.schedules.rows()})
+        else:
+            refuse(durable, request, durable.jobs.not_leading())
+    elif name == b"polydomo.unschedule":
+        _unschedule(durable, request, _name(header))
+    elif name == b"polydomo.fire":
+        _fire(durable, request, _name(header))
+
+
+def answer(durable: "Durable", request: Request, header: Row, body: Body = b"") -> None:
+    durable.answer(request, answer_body(header, body))
+
+
+def fail(durable: "Durable", request: Request, code: str, text: str) -> None:
+    durable.answer(request, answer_body(error_header(code, text)))
+
+
+def refuse(durable: "Durable", request: Request, error: StoreError) -> None:
+    header = error_header(error.code, error.text)
+    if durable.jobs.leader:
+        header["leader"] = durable.jobs.leader
+    durable.answer(request, answer_body(header))
+
+
+def wait_over(durable: "Durable", request: Request, wait: "Wait") -> None:
+    """Called when a parked request has waited long enough."""
+    if not wait.job:
+        fail(
+            durable,
+            request,
+            "store-unavailable",
+            "the job store does not answer; the operation may or may not have been done",
+        )
+        return
+    job = durable.jobs.open.get(wait.job)
+    if wait.answer is not None:
+        durable.jobs.stop_waiting(wait.job, wait.answer)
+    if job is not None:
+        answer(
+            durable,
+            request,
+            {"job": job.id, "state": job.phase, "error": PENDING, "text": _pending(durable, job.service)},
+        )
+    else:
+        fail(durable, request, PENDING, NO_OUTCOME)
+
+
+def _pending(durable: "Durable", service: bytes) -> str:
+    """Why a job has no result."""
+    return f"{NO_OUTCOME}: its service is paused" if service in durable.jobs.paused else NO_OUTCOME
+
+
+# --- jobs -----------------------------------------------------------------------------------------------------------------
+
+
+def _denied(durable: "Durable", request: Request, job: Job) -> bool:
+    """Returns True if the client may not see or cancel the job; then the request was answered."""
+    if durable.may_use(request, job):
+        return False
+    fail(durable, request, DENIED, durable.broker.refusal)
+    return True
+
+
+def _submit(durable: "Durable", request: Request, wanted: Submission) -> None:
+    if durable.broker.is_reserved(wanted.service):
+        raise SettingError(
+            f"service: {wanted.service.decode(errors='replace')!r} is a built-in service, and cannot run jobs"
+        )
+    if not durable.broker.access.may_request(request, CALL, wanted.service):
+        fail(durable, request, DENIED, durable.broker.refusal)
+        return
+    now = durable.now()
+    job = Job(wanted.id or durable.new_id(), wanted.service, wanted.body, now)
+    job.principal = request.origin
+    job.set_key(wanted.key)
+    _, job.trace = request.session.facts_of(request.ref)
+    job.priority = wanted.priority
+    job.due = max(now, wanted.at, now + wanted.delay)
+    job.expires = job.due + wanted.ttl if wanted.ttl else 0.0
+    job.run = wanted.run
+    job.backoff = wanted.backoff
+
+    def stored(found: Job | None, error: StoreError | None) -> None:
+        if found is None:
+            refuse(durable, request, error if error is not None else durable.jobs.not_leading())
+        elif found is not job and not job.repeats(found):
+            fail(durable, request, KEY_REUSED, OTHER_BODY)
+        else:
+            durable.answer(request, stored_body(found.id, state_of(found), found is not job))
+
+    durable.jobs.submit(job, stored)
+
+
+def state_of(job: Job) -> str:
+    """The state to show. An outcome that is not on disk yet is not shown."""
+    if job.phase == states.RECORDING:
+        return states.RUNNING
+    return job.phase if job.state == states.OPEN else job.state
+
+
+def content_size(body: Body) -> int:
+    """The size of a body without framing."""
+    return sum(map(len, split(body))) if body else 0
+
+
+def job_row(job: Job) -> Row:
+    """A job as JSON, without its body and result."""
+    known = job.phase != states.RECORDING
+    return {
+        "job": job.id,
+        "service": job.service.decode(errors="backslashreplace"),
+        "state": state_of(job),
+        "origin": job.origin,
+        "key": job.key if job.origin != states.REQUEST else "",
+        "priority": job.priority,
+        "attempts": job.attempts,
+        "created": iso_time(job.created),
+        "due": iso_time(job.due),
+        "expires": iso_time(job.expires) if job.expires else None,
+        "ended": iso_time(job.ended) if job.ended and known else None,
+        "outcome": job.outcome if known else "",
+        "reason": job.reason if known else "",
+        "schedule": job.schedule,
+        # A stored body has at least one frame: it is empty if the store has removed it, or if a list leaves it out.
+        "body_bytes": content_size(job.body) if job.body else None,
+        "result_bytes": content_size(job.result) if known and job.result else None,
+    }
+
+
+def _show(durable: "Durable", request: Request, id: str) -> None:
+    def found(job: Job | None, error: StoreError | None) -> None:
+        if job is None:
+            _not_found(durable, request, id, error)
+        elif not _denied(durable, request, job):
+            retries = durable.jobs.backoff_of(job).to_json()
+            answer(durable, request, {**job_row(job), "retries": retries, "story": list(job.story)})
+
+    durable.jobs.find(id, found)
+
+
+def _not_found(durable: "Durable", request: Request, id: str, error: StoreError | None) -> None:
+    if error is not None:
+        refuse(durable, request, error)
+    else:
+        fail(durable, request, NOT_FOUND, f"no such job: {id}; it never existed, or its result has expired")
+
+
+def _result(durable: "Durable", request: Request, id: str, seconds: float) -> None:
+    def ended(job: Job | None, error: StoreError | None) -> None:
+        if job is None:
+            _not_found(durable, request, id, error)
+        elif _denied(durable, request, job):
+            return
+        elif job.state not in states.ENDED or job.id in durable.jobs.open:
+            answer(durable, request, {**job_row(job), "error": PENDING, "text": _pending(durable, job.service)})
+        else:
+            answer(durable, request, job_row(job), job.result)
+
+    wait = durable.parked[request]
+    if seconds and durable.jobs.wait(id, ended):
+        wait.job = id
+        wait.answer = ended
+        wait.deadline = durable.broker.now + seconds
+        durable.broker.set_timer(seconds, durable.session, request)
+    else:
+        durable.jobs.find(id, ended)
+
+
+def _cancel(durable: "Durable", request: Request, id: str) -> None:
+    def ended(job: Job | None, error: StoreError | None) -> None:
+        if job is None:
+            _not_found(durable, request, id, error)
+        else:
+            answer(durable, request, job_row(job))
+
+    def found(job: Job | None, error: StoreError | None) -> None:
+        if job is None:
+            _not_found(durable, request, id, error)
+        elif not _denied(durable, request, job):
+            orders.cancel(durable.jobs, id, "cancelled by a client", ended)
+
+    durable.jobs.find(id, found)
+
+
+def _list(durable: "Durable", request: Request, header: Row) -> None:
+    state = read_text(header, "state", 20)
+    known = (*states.STATES, states.DELAYED, states.QUEUED, states.RUNNING)
+    if state and state not in known:
+        raise SettingError(f"state: {state!r} must be delayed, queued, running, open, done, dead or cancelled")
+    service = read_text(header, "service", MAX_SERVICE_NAME).encode()
+    most = read_count(header, "limit", MAX_LISTED) or 100
+    if state in (states.DELAYED, states.QUEUED, states.RUNNING):
+        found = [job for job in durable.jobs.open.values() if job.phase == state and service in (b"", job.service)]
+        found.sort(key=lambda job: job.created, reverse=True)
+        answer(durable, request, {"jobs": [job_row(job) for job in found[:most]], **totals(durable, {})})
+        return
+    op = Select(state, service, most)
+    if header.get("after") is not None:
+        op.by_end = True
+        op.after_time, op.after_id = _position(read_text(header, "after", 100))
+
+    def selected(_: Op) -> None:
+        if op.error is not None:
+            refuse(durable, request, op.error)
+            return
+        if op.by_end:
+            newest = op.jobs[-1] if op.jobs else None
+            position = f"{newest.ended!r}/{newest.id}" if newest is not None else f"{op.after_time!r}/{op.after_id}"
+            keep = durable.jobs.policy.keep
+            found: Row = {"jobs": [job_row(job) for job in op.jobs], "next": position, "epoch": durable.jobs.epoch}
+            answer(durable, request, {**found, "now": durable.now(), "keep_us": round(keep * 1e6)})
+            return
+        rows = [job_row(durable.jobs.open.get(job.id, job)) for job in op.jobs]
+        answer(durable, request, {"jobs": rows, **totals(durable, op.counts)})
+
+    op.then = selected
+    durable.jobs.put(op)
+
+
+def _position(text: str) -> tuple[float, str]:
+    """A place in the order in which jobs ended: ``next`` of an answer. Raises SettingError."""
+    if not text:
+        return 0.0, ""
+    time, _, id = text.partition("/")
+    try:
+        return float(time), id
+    except ValueError:
+        raise SettingError(f"after: {text!r} is not a position that an answer had as `next`") from None
+
+
+def totals(durable: "Durable", counts: "dict[str, int]") -> Row:
+    jobs = durable.jobs
+    return {"leads": jobs.leads, "leader": jobs.leader, "epoch": jobs.epoch, "stored": counts, "open": jobs.phases()}
+
+
+def _dead(durable: "Durable", request: Request, header: Row, again: bool) -> None:
+    """Retries or removes dead jobs: one, those of a service, or all."""
+    if header.get("job") is not None:
+        _dead_some(durable, request, [_job_id(header)], again)
+        return
+    service = read_service(header) if header.get("service") is not None else b""
+    if not service and header.get("all") is not True:
+        raise SettingError("give one of job, service and all (true)")
+    op = Select(states.DEAD, service, 10 * MAX_LISTED)
+
+    def selected(_: Op) -> None:
+        if op.error is not None:
+            refuse(durable, request, op.error)
+        else:
+            _dead_some(durable, request, [job.id for job in op.jobs], again)
+
+    op.then = selected
+    durable.jobs.put(op)
+
+
+def _dead_some(durable: "Durable", request: Request, ids: "list[str]", again: bool) -> None:
+    left = len(ids)
+    done: list[str] = []
+    problems: list[StoreError] = []
+
+    def one_more(id: str, changed: bool, error: StoreError | None) -> None:
+        nonlocal left
+        left -= 1
+        if changed:
+            done.append(id)
+        if error is not None:
+            problems.append(error)
+        if left <= 0:
+            if problems and not done:
+                refuse(durable, request, problems[0])
+            else:
+                answer(durable, request, {"retried" if again else "dropped": len(done), "jobs": done[:MAX_LISTED]})
+
+    if not ids:
+        answer(durable, request, {"retried" if again else "dropped": 0, "jobs": []})
+    for id in ids:
+        if again:
+            orders.reopen(
+                durable.jobs,
+                id,
+                lambda job, error, id=id: one_more(id, job is not None, error),  # type: ignore[misc]
+                request.origin,
+            )
+        else:
+            orders.remove(durable.jobs, id, lambda changed, error, id=id: one_more(id, changed, error), states.DEAD)  # type: ignore[misc]
+
+
+def _job_id(header: Row) -> str:
+    given = read_text(header, "job", 64).strip()
+    id = read_id(given)
+    if not id:
+        raise SettingError(
+            f"job: {given!r} is not a job id, which has 26 letters and digits; `polydomo jobs` lists them"
+        )
+    return id
+
+
+# --- schedules --------------------------------------------------------------------------------------------------------------
+
+SCHEDULE_FIELDS = {"name", "service", "when", "zone", "missed", "priority", "retries", "timeout_us"}
+
+
+def _name(header: Row) -> str:
+    name = read_text(header, "name", MAX_SERVICE_NAME)
+    if not name:
+        raise SettingError("name: the name of the schedule is missing")
+    return name
+
+
+def _schedule(durable: "Durable", request: Request, header: Row, body: bytes) -> None:
+    unknown = sorted(str(name) for name in header if name not in SCHEDULE_FIELDS)
+    if unknown:
+        raise SettingError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(SCHEDULE_FIELDS))}")
+    row = ScheduleRow(
+        _name(header),
+        read_service(header),
+        body,
+        read_text(header, "when", 255),
+        read_text(header, "zone", 100) or "UTC",
+        durable.now(),
+    )
+    row.missed = read_text(header, "missed", 20) or "once"
+    pattern = Job("", row.service, b"", 0.0)
+    pattern.run = read_duration(header, "timeout_us")
+    pattern.backoff = backoff_of(header["retries"]) if header.get("retries") is not None else None
+    pattern.principal = request.origin
+    row.settings = pattern.settings()
+    row.priority = read_count(header, "priority", 1_000_000)
+    put_schedule(durable, row, request)
+
+
+def put_schedule(durable: "Durable", row: ScheduleRow, request: Request | None) -> None:
+    """Stores a schedule and answers the client. Raises SettingError."""
+    if durable.broker.is_reserved(row.service):
+        raise SettingError(
+            f"service: {row.service.decode(errors='replace')!r} is a built-in service, and cannot run jobs"
+        )
+    durable.schedules.check(row)
+
+    def stored(done: bool, error: StoreError | None) -> None:
+        if request is None:
+            return
+        if error is not None:
+            refuse(durable, request, error)
+        else:
+            answer(durable, request, {"name": row.name, "next": iso_time(row.next)})
+
+    durable.schedules.put(row, stored)
+
+
+def _unschedule(durable: "Durable", request: Request, name: str) -> None:
+    def dropped(done: bool, error: StoreError | None) -> None:
+        if error is not None:
+            refuse(durable, request, error)
+        elif not done:
+            fail(durable, request, NOT_FOUND, f"no such schedule: {name!r}; `polydomo schedule ls` lists them")
+        else:
+            answer(durable, request, {"name": name})
+
+    durable.schedules.drop(name, dropped)
+
+
+def _fire(durable: "Durable", request: Request, name: str) -> None:
+    job = durable.schedules.run_now(name)
+    if job is None:
+        if durable.jobs.leads:
+            fail(durable, request, NOT_FOUND, f"no such schedule: {name!r}; `polydomo schedule ls` lists them")
+        else:
+            refuse(durable, request, durable.jobs.not_leading())
+        return
+
+    if not job.principal:
+        job.principal = request.origin
+
+    def stored(found: Job | None, error: StoreError | None) -> None:
+        if found is None:
+            refuse(durable, request, error if error is not None else durable.jobs.not_leading())
+        else:
+            answer(durable, request, {"job": found.id, "name": name})
+
+    durable.jobs.submit(job, stored)

@@ -1,0 +1,1 @@
+"""What the broker reports about itself: events, metrics, built-in services."""

@@ -1,0 +1,348 @@
+"""Monitoring: events for state changes, recently disconnected peers, and metrics.
+
+Every change of a stored state (see ``states``) is an event. Events are published as JSON, only if there are subscribers, under the topics
+
+    monitor.worker.w12       monitor.service.echo       monitor.client.c7       monitor.figures (once a second)
+
+The last few hundred events and disconnected peers are remembered. Finished requests are counted by service and client protocol.
+"""
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from polydomo import limits
+from polydomo.broker.catalog.catalog import Entry
+from polydomo.broker.observe import figures, states
+from polydomo.broker.observe.histogram import Tally
+from polydomo.broker.observe.states import State
+from polydomo.broker.topics.own_topics import MONITOR
+from polydomo.model.json_form import iso_time
+from polydomo.model.service import LATE, LEFT, LOST, READY, Publication, Service, Worker
+from polydomo.model.session import Session
+from polydomo.wire.close_reason import CloseReason
+from polydomo.wire.frames import join
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+Row = dict[str, object]
+Key = tuple[bytes, str]
+Greeted = tuple[Session, bytes]  # a new subscriber and its prefix
+
+WORKER: Final = "worker"
+SERVICE: Final = "service"
+CLIENT: Final = "client"
+FIGURES = b"monitor.figures"
+OTHERS = b""  # the name under which services without a tally of their own are counted
+
+
+class Monitor:
+    def __init__(self, broker: "Broker") -> None:
+        self.broker = broker
+        self.tallies: dict[Key, Tally] = {}  # tallies of every service that answered a request, even if it is gone
+        self.events: deque[Row] = deque(maxlen=limits.MONITOR_EVENTS)  # newest last
+        self.gone: dict[str, dict[str, Row]] = {WORKER: {}, SERVICE: {}, CLIENT: {}}  # by name, the oldest first
+        self.greeting: dict[
+            Greeted, list[Iterator[tuple[bytes, Row]]]
+        ] = {}  # states still to be sent to new subscribers
+        self.fold_at = broker.now + limits.MONITOR_TICK
+        self.frequent: list[Tally] = []  # of services with many requests in the last second
+        self._found = 0.0  # when these were looked for
+        self.ticked = broker.now
+        self.span = 0.0  # seconds between the last two ticks, the divisor of rates
+        self.max_gone = limits.MONITOR_GONE
+        self.max_listed = limits.MAX_LISTED
+        self.max_tallies = limits.MONITOR_TALLIES
+        # counted by the broker
+        self.violations = 0
+        self.refused = 0
+        self.denied: dict[str, int] = {}  # right, or "handshake" -> number of denials
+        self.stale = 0
+        # counted by the owner of the sockets
+        self.connections_accepted = 0
+        self.connections_refused = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.datagrams: dict[str, int] = {}  # type of datagram -> count
+
+    # --- state changes -----------------------------------------------------------------------------------------------------
+
+    def opened(self, session: Session) -> None:
+        session.since = self.broker.now
+        self._changed_client(session, State(READY, self.broker.now, "connected"))
+
+    def closed(self, session: Session, reason: CloseReason) -> None:
+        state = State(LEFT if reason.orderly else LOST, self.broker.now, str(reason))
+        self._keep_gone(CLIENT, self._changed_client(session, state))
+
+    def registered(self, worker: Worker) -> None:
+        now = self.broker.now
+        worker.state = READY
+        worker.state_since = now
+        worker.state_cause = f"registered from {worker.session.link.peer}"
+        self._changed_worker(worker, State(READY, now, worker.state_cause))
+        for service in worker.services:
+            self.offered(worker, service)
+
+    def offered(self, worker: Worker, service: Service) -> None:
+        if len(service.workers) == 1:
+            self._set_service(service, READY, f"worker w{worker.number} offers it")
+
+    def late(self, worker: Worker) -> None:
+        self._set_worker(worker, LATE, f"silent for {self.broker.now - worker.last_heard:.1f} s")
+
+    def back(self, worker: Worker) -> None:
+        self._set_worker(worker, READY, "heard again")
+
+    def left(self, worker: Worker) -> None:
+        """Called after the worker's state has changed and it has been removed from its services."""
+        state = State(worker.state, worker.state_since, worker.state_cause)
+        self._keep_gone(WORKER, self._changed_worker(worker, state))
+        for service in worker.services:
+            if not service.workers:
+                self._set_service(service, worker.state, f"its last worker: {worker.state_cause}")
+
+    def catalogued(self, entry: Entry) -> None:
+        """Called when a service of the catalog changed."""
+        row = self._event(SERVICE, entry.name, "dbp", State(entry.state, entry.since, entry.cause))
+        row["address"] = entry.address
+        self._publish(SERVICE, entry.name.encode(), row)
+        if entry.state in (LOST, LEFT):
+            self._keep_gone(SERVICE, row)
+        else:
+            self.gone[SERVICE].pop(entry.name, None)
+
+    def _set_worker(self, worker: Worker, state: str, cause: str) -> None:
+        worker.state = state
+        worker.state_since = self.broker.now
+        worker.state_cause = cause
+        self._changed_worker(worker, State(state, self.broker.now, cause))
+
+    def _set_service(self, service: Service, state: str, cause: str) -> None:
+        service.state = state
+        service.state_since = self.broker.now
+        service.state_cause = cause
+        name = text(service.name)
+        row = self._event(SERVICE, name, _protocols(service), State(state, self.broker.now, cause))
+        row["queued"] = service.queue_length
+        self._publish(SERVICE, service.name, row)
+        if state in (LOST, LEFT):
+            self._keep_gone(SERVICE, row)
+        else:
+            self.gone[SERVICE].pop(name, None)
+
+    def _changed_worker(self, worker: Worker, state: State) -> Row:
+        name = f"w{worker.number}"
+        row = self._event(WORKER, name, worker.session.protocol, state)
+        row["peer"] = worker.session.link.peer
+        row["connection"] = f"c{worker.session.number}"
+        row["services"] = [text(service.name) for service in worker.services]
+        row["done"] = worker.done
+        row["failed"] = worker.failures
+        self._publish(WORKER, name.encode(), row)
+        return row
+
+    def _changed_client(self, session: Session, state: State) -> Row:
+        name = f"c{session.number}"
+        row = self._event(CLIENT, name, session.protocol, state)
+        row["peer"] = session.link.peer
+        row["workers"] = session.worker_count
+        row["open_requests"] = len(session.requests)
+        self._publish(CLIENT, name.encode(), row)
+        return row
+
+    def _event(self, kind: str, name: str, protocol: str, state: State) -> Row:
+        row = self._row(kind, name, protocol, state)
+        if kind != CLIENT:  # clients connect and disconnect too often to remember all of them
+            self.events.append(row)
+        return row
+
+    def _row(self, kind: str, name: str, protocol: str, state: State) -> Row:
+        return {
+            "time": iso_time(self.broker.wall + state.since),
+            "kind": kind,
+            "name": name,
+            "protocol": protocol,
+            "state": state.state,
+            "cause": state.cause,
+        }
+
+    def _keep_gone(self, kind: str, row: Row) -> None:
+        gone = self.gone[kind]
+        name = str(row["name"])
+        gone.pop(name, None)
+        gone[name] = row
+        if len(gone) > self.max_gone:
+            del gone[next(iter(gone))]
+
+    # --- subscribers -------------------------------------------------------------------------------------------------------
+
+    def _publish(self, kind: str, name: bytes, row: Row) -> None:
+        topic = b"monitor.%s.%s" % (kind.encode(), name)
+        subscribers = self.broker.publishing.subscriptions.match(topic)
+        if subscribers:
+            message = _message(topic, row)
+            for subscriber in subscribers:
+                if not subscriber.is_sibling:
+                    subscriber.send_publication(message)
+                elif kind != CLIENT:
+                    self.broker.siblings.send_event(subscriber, topic, row)
+
+    def event_of_sibling(self, topic: bytes, content: bytes) -> None:
+        """A worker or a service changed at another process of this broker, or a tap shows a message there."""
+        for subscriber in self.broker.publishing.subscriptions.match(topic):
+            if not subscriber.is_sibling:
+                subscriber.send_publication(Publication(topic, join([topic, content])))
+
+    def send_current(self, session: Session, prefix: bytes) -> None:
+        """A new subscriber first gets the current states, up to ``MAX_LISTED`` of each kind and a few per turn of the loop, then changes. A
+        subscriber of all topics gets only changes."""
+        if not prefix.startswith(MONITOR):
+            return
+        kinds = (self._workers(prefix), self._services(prefix), self._catalog(prefix), self._clients(prefix))
+        self.greeting[session, prefix] = [islice(kind, self.max_listed) for kind in kinds]
+        if (
+            FIGURES.startswith(prefix) and self.broker.siblings.count == 1
+        ):  # else all processes are asked at the next tick
+            session.link.charge(limits.WORK_ROW * (8 + min(len(self.broker.services), limits.MAX_LISTED)))
+            session.send_publication(_message(FIGURES, figures.figures(self.broker)))
+        if len(self.greeting) == 1:
+            self.greet_some()
+
+    def greet_some(self) -> None:
+        """Sends one turn's worth of states to new subscribers."""
+        room = limits.LISTING_ROWS
+        for greeted, kinds in list(self.greeting.items()):
+            session = greeted[0]
+            while kinds and room > 0:
+                row = next(kinds[0], None)
+                if row is None:
+                    del kinds[0]
+                else:
+                    room -= 1
+                    session.link.charge(limits.WORK_ROW)
+                    session.send_publication(_message(*row))
+            if not kinds:
+                del self.greeting[greeted]
+            if room <= 0:
+                return
+
+    def unsubscribed(self, session: Session, prefix: bytes) -> None:
+        self.greeting.pop((session, prefix), None)
+
+    def forget_subscriber(self, session: Session) -> None:
+        """Called when the session is closed."""
+        for greeted in [greeted for greeted in self.greeting if greeted[0] is session]:
+            del self.greeting[greeted]
+
+    def _workers(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
+        for worker in list(self.broker.workers):
+            topic = b"monitor.worker.w%d" % worker.number
+            if worker.alive and topic.startswith(prefix):
+                state = states.of_worker(self.broker, worker)
+                yield topic, self._row(WORKER, f"w{worker.number}", worker.session.protocol, state)
+
+    def _services(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
+        for name, service in list(self.broker.services.items()):
+            topic = b"monitor.service." + name
+            if topic.startswith(prefix) and self.broker.services.get(name) is service:
+                state = states.of_service(self.broker, service)
+                yield topic, self._row(SERVICE, text(name), _protocols(service), state)
+
+    def _catalog(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
+        for name, entry in list(self.broker.catalog.entries.items()):
+            topic = b"monitor.service." + name.encode()
+            if topic.startswith(prefix):
+                yield topic, self._row(SERVICE, name, "dbp", State(entry.state, entry.since, entry.cause))
+
+    def _clients(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
+        for session in list(self.broker.sessions):
+            topic = b"monitor.client.c%d" % session.number
+            if topic.startswith(prefix) and not session.disconnected:
+                yield topic, self._row(CLIENT, f"c{session.number}", session.protocol, states.of_client(session))
+
+    # --- counting ----------------------------------------------------------------------------------------------------------
+
+    def tally(self, service: Service, protocol: str) -> Tally:
+        """The tally of this service and protocol."""
+        key = (service.name, protocol)
+        found = self.tallies.get(key)
+        if found is None:
+            if len(self.tallies) >= self.max_tallies:
+                key = (OTHERS, protocol)
+            found = self.tallies.setdefault(key, Tally())
+        service.new_durations[protocol] = found.fresh
+        return found
+
+    def service_forgotten(self, service: Service) -> None:
+        """Called when a service name is removed. If no request was ever answered under it, its tally is merged into the shared one, because
+        clients can invent any number of names."""
+        for protocol in service.new_durations:
+            key = (service.name, protocol)
+            tally = self.tallies.get(key)
+            if tally is not None and service.name != OTHERS:
+                tally.fold()
+                if not tally.answered:
+                    del self.tallies[key]
+                    self.tallies.setdefault((OTHERS, protocol), Tally()).absorb(tally)
+
+    def fold(self) -> None:
+        """Sorts finished requests into the histograms. Called when ``fold_at`` has passed, so that few are pending."""
+        self.fold_at = self.broker.now + limits.MONITOR_TICK
+        self._find_frequent()
+        for tally in self.tallies.values():
+            tally.fold()
+
+    def _find_frequent(self) -> None:
+        now = self.broker.now
+        if now >= self._found + limits.MONITOR_TICK / 2:  # ``fold`` and ``tick`` may follow each other closely
+            self._found = now
+            self.frequent = [tally for tally in self.tallies.values() if tally.is_frequent()]
+
+    def fold_frequent(self) -> None:
+        """Once per turn: folds the durations of services with many requests, so that one turn does not fold those of a whole second."""
+        for tally in self.frequent:
+            if len(tally.fresh) >= limits.FOLD_FREQUENT:
+                tally.fold()
+
+    def tick(self) -> None:
+        """Called once a second. Rates cover the time between the last two calls."""
+        now = self.broker.now
+        if self.broker.bridging.learned:
+            self.broker.bridging.take_back()
+        self.fold_at = now + limits.MONITOR_TICK
+        self.span = now - self.ticked
+        self.ticked = now
+        self._find_frequent()
+        for tally in self.tallies.values():
+            tally.turn_over()
+        subscribers = [
+            subscriber
+            for subscriber in self.broker.publishing.subscriptions.match(FIGURES)
+            if not subscriber.is_sibling
+        ]
+        if subscribers and self.broker.siblings.bridges:
+            self.broker.siblings.gather_figures(self._send_figures)
+        elif subscribers:
+            self._send_figures(json.dumps(figures.figures(self.broker)).encode())
+
+    def _send_figures(self, content: bytes) -> None:
+        message = Publication(FIGURES, join([FIGURES, content]))
+        for subscriber in self.broker.publishing.subscriptions.match(FIGURES):
+            if not subscriber.is_sibling:
+                subscriber.send_publication(message)
+
+
+def _message(topic: bytes, row: Row) -> Publication:
+    return Publication(topic, join([topic, json.dumps(row).encode()]))
+
+
+def text(name: bytes) -> str:
+    return name.decode(errors="backslashreplace")
+
+
+def _protocols(service: Service) -> str:
+    return ",".join(sorted({worker.session.protocol for worker in service.workers}))

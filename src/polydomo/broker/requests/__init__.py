@@ -1,0 +1,1 @@
+"""Requests: admission, queues, dispatch, replies, time limits and outcomes."""

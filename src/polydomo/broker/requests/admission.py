@@ -1,0 +1,263 @@
+"""Admission: checks of unusual requests, and the steps that every accepted request passes.
+
+``Broker.request`` accepts a request for a known service itself. All other requests go to ``resolve``.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from polydomo import limits
+from polydomo.broker import service_table
+from polydomo.broker.jobs import services, titanic
+from polydomo.broker.jobs.durable_order import order_for
+from polydomo.broker.observe import builtin_services
+from polydomo.broker.requests import deadlines, outcomes, queues
+from polydomo.broker.reserved_names import ACCEPT, JOIN, is_reserved
+from polydomo.broker.sharing import keyed
+from polydomo.broker.sharing.keyed import KeyedRequests
+from polydomo.broker.workers.registration import SHUTTING_DOWN
+from polydomo.limits import SMALL_BODY
+from polydomo.model.principals import accountable
+from polydomo.model.request import DONE, OK, PARKED, SHUTDOWN, Request, new_request, new_time_limits
+from polydomo.model.service import Service
+from polydomo.model.session import Session
+from polydomo.wire.frames import Body
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+DRAINED = "the service is being drained and accepts no new requests"
+AT_LIMIT = "a limit is reached (open requests of the client, queue of the service, or bytes held): try again later"
+
+
+SUBMIT: Final = b"polydomo.submit"
+
+
+def resolve(
+    broker: "Broker",
+    session: Session,
+    name: bytes,
+    body: Body,
+    ref: object,
+    fallback: bytes,
+    deadline: float,
+    max_run: float,
+    attempts: int,
+    guarantee: bool,
+    identity: bytes,
+) -> Request | None:
+    """Handles a request whose service is reserved or unknown, or that arrived at a listener without requests or during shutdown. Returns
+    the request if it is to be accepted or if the broker has answered it (DONE), or None if it was rejected."""
+    number = broker.newest_request
+    if not session.role.allows_requests:
+        refused = new_request(number, session, Service(name), body, ref, broker.now)
+        outcomes.refuse(broker, refused, f"the listener {session.role.name} does not accept requests")
+        return None
+    reserved = is_reserved(name)
+    if reserved:
+        asked = new_request(number, session, Service(name), body, ref, broker.now)
+        if not broker.access.may_use_builtin(asked):
+            outcomes.deny(broker, asked)
+            return None
+        if name == SUBMIT and not session.is_sibling and not broker.access.spend(asked):
+            outcomes.refuse(broker, asked, _over_quota(asked))
+            return None
+        # Process 0 of this broker answers the others.
+        if name == JOIN and session.is_sibling:
+            return keyed.from_sibling(broker, session, body, ref)
+        here = (
+            session.is_bridge
+            or name not in broker.services
+            or name == ACCEPT
+            or (name == JOIN and not session.runs_shared)
+        )
+        if here and not session.is_internal:
+            builtin = broker.durable.builtin.get(name) if broker.durable is not None else None
+            if builtin is not None:
+                asked.service = builtin
+            return _answer(broker, asked)
+    target = broker.services.get(name)
+    if fallback and (target is None or not (target.workers or target.remote)):
+        other = broker.services.get(fallback)
+        if other is not None and any(worker.session.protocol == session.protocol for worker in other.workers):
+            target = other
+    request = new_request(number, session, target if target is not None else Service(name), body, ref, broker.now)
+    if broker.draining and not session.is_sibling:
+        outcomes.refuse(broker, request, SHUTTING_DOWN, SHUTDOWN)
+        return None
+    durable = broker.durable_requests
+    becomes_job = (
+        durable is not None
+        and (guarantee or durable.covers(name))
+        and not (session.is_bridge or session.is_internal or reserved)
+        and not (target is not None and target.drained)
+        and 0 < len(name) <= limits.MAX_SERVICE_NAME
+    )
+    if not reserved and not session.is_sibling:
+        # A job is stored for the service that was asked for; the fallback plays no part.
+        if not broker.access.may_call(request, name if becomes_job else request.service.name):
+            outcomes.deny(broker, request)
+            return None
+        if not (session.is_internal or session.runs_shared) and not broker.access.spend(request):
+            outcomes.refuse(broker, request, _over_quota(request))
+            return None
+    if broker.durable is not None and name in titanic.NAMES and target is None and not session.is_internal:
+        return _answer(broker, request)
+    if durable is not None and becomes_job:
+        plain = new_request(number, session, Service(name), body, ref, broker.now)
+        return durable.accept(plain, order_for(plain, deadline, max_run, attempts, identity), deadline)
+    if target is None:
+        if len(name) > limits.MAX_SERVICE_NAME:
+            outcomes.refuse(broker, request, f"service name of {len(name)} bytes")
+            return None
+        if service_table.shortage(broker, 1):
+            outcomes.refuse(broker, request, broker.refusal)
+            return None
+        service_table.add(broker, request.service)
+    if request.service.drained:
+        outcomes.refuse(broker, request, DRAINED)
+        return None
+    if session.is_internal:
+        request.attempts = request.ref.attempts  # a job counts its attempts across requests
+    return request
+
+
+def _over_quota(request: Request) -> str:
+    return f"{accountable(request.origin)} has exceeded its quota"
+
+
+def _answer(broker: "Broker", request: Request) -> Request:
+    """Answers a request for a reserved name, and charges the time that this took."""
+    link = request.session.link
+    clock = link.hub.clock
+    if clock is None:
+        return _answer_builtin(broker, request)
+    since, left = clock(), link.work_left
+    answered = _answer_builtin(broker, request)
+    link.charge_time(clock() - since, left - link.work_left)
+    return answered
+
+
+def _answer_builtin(broker: "Broker", request: Request) -> Request:
+    """Answers a request for a reserved name. Most are answered at once and are never open. Long lists are sent some turns later, and
+    requests that need the job store wait for it."""
+    name = request.service.name
+    if name in services.NAMES or name in titanic.NAMES or (name == ACCEPT and request.session.is_sibling):
+        if broker.durable is not None:
+            broker.durable.serve(request, name)
+            return request
+    request.state = DONE
+    request.outcome = OK
+    session = request.session
+    if len(request.body) > limits.MAX_CONTROL:
+        session.send_final(request, builtin_services.too_large(len(request.body)))
+        session.link.charge(limits.WORK_REQUEST)
+        return request
+    if broker.siblings.serve(request):
+        return request
+    if not broker.listings.ask(request):
+        answer = builtin_services.answer(broker, session, request.service.name, request.body, request.origin)
+        session.send_final(request, answer)
+        session.link.charge(limits.WORK_REQUEST + (len(answer) >> limits.WORK_TEXT))
+    return request
+
+
+def admitted(broker: "Broker", request: Request, queued: bool, queue_length: int) -> None:
+    """Called for every accepted request before it is dispatched or queued. ``queued``: no worker is free, and ``queue_length`` requests
+    wait before it."""
+    broker.recorder.accepted(request, queued, queue_length)
+
+
+def refuse_at_limit(broker: "Broker", request: Request) -> None:
+    outcomes.refuse(broker, request, AT_LIMIT)
+    service_table.forget_unused(broker, request.service)
+
+
+def divert(broker: "Broker", request: Request, key: bytes, needs_worker: bool) -> bool:
+    """Handles an accepted request that a worker does not simply run: one with an idempotency key may join a run, a paused service holds
+    it, and a memoised service may have a stored reply. False: the request is to be dispatched or queued."""
+    service = request.service
+    memoiser = broker.memoiser
+    memoised = memoiser is not None and memoiser.takes(service.name)
+    # Requests for memoised services share a run if their bodies are equal, so their keys do not matter.
+    if key and not memoised and (broker.keyed is not None or not broker.draining):
+        if broker.keyed is None:
+            broker.keyed = KeyedRequests(broker)
+        broker.keyed.serve(request, key, needs_worker)
+    elif service.paused:
+        broker.control.hold(request)
+    elif memoiser is not None and memoised and not request.session.runs_shared:
+        memoiser.serve(request, needs_worker)
+    else:
+        return False
+    return True
+
+
+def accept_batch(broker: "Broker", session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
+    """Accepts several requests. If all of them will be queued, the limits are checked only once."""
+    target = broker.services.get(service)
+    sizes = list(map(len, bodies))
+    size = sum(sizes)
+    if (
+        bodies
+        and target is not None
+        and target.queue_length  # so all of them will be queued
+        and target.workers
+        and target.queue_length + len(bodies) < broker.max_queue
+        and len(session.requests) + len(bodies) < broker.max_outstanding
+        and broker.held_bytes + size < broker.max_held_bytes
+        and session.held_bytes + size < broker.policy.max_client_bytes
+        and (session.may_request or (not broker.draining and broker.access.calls_freely(session, service)))
+        and not session.worker_count
+        and broker.memoiser is None
+        and not target.special
+    ):
+        number = broker.newest_request
+        now = broker.now
+        opened = session.requests
+        queue = queues.of_client(target, session)
+        length = target.queue_length
+        records = broker.records_messages
+        for body in bodies:
+            number += 1
+            request = new_request(number, session, target, body, ref, now)
+            opened[request] = None
+            if records:
+                admitted(broker, request, True, length)
+                length += 1
+            queue.append(request)
+        broker.newest_request = number
+        broker.held_bytes += size
+        if size > SMALL_BODY:
+            session.held_bytes += sum([each for each in sizes if each > SMALL_BODY])
+        target.accepted += len(bodies)
+        target.queue_length += len(bodies)
+        if target.remote:
+            broker.siblings.queued(target)
+        session.link.charge(limits.WORK_REQUEST * len(bodies) // 2)
+        return len(bodies)
+    taken = 0
+    for body in bodies:
+        broker.request(session, service, body, ref)
+        taken += 1
+        if session.link.state or session.link.pauses:
+            break
+    return taken
+
+
+def open_parked(broker: "Broker", request: Request, deadline: float) -> None:
+    """Accepts a client's request and parks it until the job store answers."""
+    session = request.session
+    request.state = PARKED
+    session.requests[request] = None
+    size = len(request.body)
+    broker.held_bytes += size
+    if size > SMALL_BODY:
+        session.held_bytes += size
+    if deadline:
+        request.time_limits = new_time_limits(deadline, 0.0, 0.0)
+        deadlines.arm(broker, request, request.time_limits)
+    if broker.records_messages:
+        admitted(broker, request, True, 0)
+    if broker.backpressure.at_limit(session, request.service):
+        broker.backpressure.pause(session, request.service)

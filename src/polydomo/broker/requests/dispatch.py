@@ -1,0 +1,265 @@
+"""Dispatch: assigns requests to workers.
+
+A worker gets as many requests as it has credit. Each attempt has its own token, and a reply counts only with a token that the worker
+holds. Workers are chosen in this order: idle ones, then those that hold requests and can start one more, then those that only
+prefetch. A request that waits unstarted at a worker is taken back when another worker can start it (``rebalance``).
+"""
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from polydomo.broker.requests import deadlines, queues
+from polydomo.broker.requests.tokens import BLOCK, FIRST_ATTEMPTS, IN_BLOCK
+from polydomo.limits import REBALANCE_LOOK
+from polydomo.model.request import ASKED, HELD, NOT_ASKED, Request
+from polydomo.model.service import Service, Worker
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+def dispatch(broker: "Broker", request: Request, worker: Worker) -> None:
+    """Sends a request to a worker whose credit has already been reduced."""
+    number = request.number
+    tokens = broker.tokens
+    if not request.attempts and number >> BLOCK == tokens.block:
+        token = tokens.prefix + FIRST_ATTEMPTS[number & IN_BLOCK]
+        request.attempts = 1
+    else:
+        request.attempts += 1
+        token = tokens.make(number, request.attempts)
+        if request.attempts == 2:
+            request.own_history().first_dispatched = request.dispatched
+    request.token = token
+    request.worker = worker
+    request.state = HELD
+    request.dispatched = now = broker.now
+    worker.held[token] = request
+    worker.last_sent = now
+    if request.time_limits is not None:
+        deadlines.arm(broker, request, request.time_limits)
+    worker.session.deliver(worker, request)
+    if broker.records_messages:
+        broker.recorder.dispatched(request, worker)
+
+
+def assign(broker: "Broker", service: Service, request: Request) -> None:
+    """Dispatches the request to a worker of the service. There must be one with credit."""
+    worker = pick_worker(service, request)
+    mark_unavailable(worker)
+    worker.credit -= 1
+    dispatch(broker, request, worker)
+    if worker.runs:
+        note_backlog(worker)
+    if worker.credit > 0:
+        mark_available(worker)
+
+
+def pick_worker(service: Service, request: Request) -> Worker:
+    """The least recently used idle worker, then a busy one that can start it now, then one that prefetches; not the one that lost the
+    request before, if there is another."""
+    if service.weighted:
+        return heaviest_worker(service)
+    pool = service.idle or service.partly_busy or service.prefetching
+    avoid = request.history.lost_by
+    if avoid is not None:
+        for worker in pool:
+            if worker.session is not avoid:
+                return worker
+    return next(iter(pool))
+
+
+def heaviest_worker(service: Service) -> Worker:
+    """The worker with the highest weight; among equals an idle one, then the least recently used. At least one must have credit."""
+    best: Worker | None = None
+    weight = 0
+    for pool in (service.idle, service.partly_busy, service.prefetching):
+        for worker in pool:
+            own = service.workers[worker]
+            if best is None or own > weight:
+                best = worker
+                weight = own
+    assert best is not None
+    return best
+
+
+def next_service(worker: Worker) -> Service | None:
+    """Among the worker's services with queued requests: the one with the highest weight, then with the longest wait."""
+    best: Service | None = None
+    weight = 0
+    since = 0.0
+    for service, own in worker.services.items():
+        if not service.queue_length or (best is not None and own < weight):
+            continue
+        first = queues.oldest(service)
+        if first is not None and (best is None or own > weight or first.accepted < since):
+            best = service
+            weight = own
+            since = first.accepted
+    return best
+
+
+def serve_worker(broker: "Broker", worker: Worker) -> None:
+    """Dispatches queued requests to a worker that has credit, or marks it available."""
+    only = worker.only_service
+    if only is not None:
+        while worker.credit > 0 and only.queue_length:
+            worker.credit -= 1
+            dispatch(broker, queues.pop(only), worker)
+    else:
+        while worker.credit > 0:
+            service = next_service(worker)
+            if service is None:
+                break
+            worker.credit -= 1
+            dispatch(broker, queues.pop(service), worker)
+    if worker.runs:
+        note_backlog(worker)
+    if worker.credit > 0:
+        mark_available(worker)
+        if only is None:
+            rebalance_services(broker, worker)
+        elif only.backlogged:
+            rebalance(broker, only)
+
+
+def serve_queue(broker: "Broker", service: Service) -> None:
+    """Dispatches as many queued requests of the service as possible."""
+    while service.queue_length and (service.idle or service.partly_busy or service.prefetching):
+        assign(broker, service, queues.pop(service))
+    if service.remote and service.queue_length:
+        if service.workers:
+            broker.siblings.queued(service)
+        else:
+            broker.bridging.send_queued(service)
+
+
+def mark_available(worker: Worker) -> None:
+    """Marks a worker with credit as available to its services."""
+    if worker.runs:
+        _mark_prefetcher(worker)
+        return
+    busy = bool(worker.held)
+    for service in worker.services:
+        if busy:
+            service.idle.pop(worker, None)
+            service.partly_busy[worker] = None
+        else:
+            service.partly_busy.pop(worker, None)
+            service.idle[worker] = None
+
+
+def _mark_prefetcher(worker: Worker) -> None:
+    held = len(worker.held)
+    for service in worker.services:
+        if not held:
+            chosen = service.idle
+        elif held < worker.runs:
+            chosen = service.partly_busy
+        else:
+            chosen = service.prefetching
+        for pool in (service.idle, service.partly_busy, service.prefetching):
+            if pool is not chosen:
+                pool.pop(worker, None)
+        chosen[worker] = None
+
+
+def mark_unavailable(worker: Worker) -> None:
+    runs = worker.runs
+    for service in worker.services:
+        service.idle.pop(worker, None)
+        service.partly_busy.pop(worker, None)
+        if runs:
+            service.prefetching.pop(worker, None)
+
+
+def note_backlog(worker: Worker) -> None:
+    """A worker that prefetches was given requests: it may have some that it has not started."""
+    if len(worker.held) > worker.runs:
+        for service in worker.services:
+            service.backlogged[worker] = None
+
+
+def rebalance_services(broker: "Broker", worker: Worker) -> None:
+    for service in worker.services:
+        if service.backlogged:
+            rebalance(broker, service)
+
+
+def rebalance(broker: "Broker", service: Service) -> None:
+    """No request is queued. Asks workers to release requests that they have not started, if other workers can start them now."""
+    if broker.draining or service.paused:
+        return
+    free = 0
+    for pool in (service.idle, service.partly_busy):
+        for worker in islice(pool, REBALANCE_LOOK):
+            free += min(worker.credit, worker.runs - len(worker.held)) if worker.runs else worker.credit
+    if free > 0 and broker.revoking:
+        free -= _revocations(broker, service)
+    if free <= 0:
+        return
+    for holder in list(service.backlogged):
+        if len(holder.held) <= holder.runs:
+            del service.backlogged[holder]
+            continue
+        # It starts requests in the order in which it got them.
+        for request in islice(list(holder.held.values()), holder.runs, None):
+            if request.service is service and request.state == HELD and request.history.revoked == NOT_ASKED:
+                request.own_history().revoked = ASKED
+                broker.revoking[request] = None
+                holder.session.revoke_request(holder, request)
+                free -= 1
+                if not free:
+                    return
+
+
+def _revocations(broker: "Broker", service: Service) -> int:
+    """The number of requests that backlogged workers of the service were asked to release and have not answered yet. Each will need a
+    free worker, even if the request has ended meanwhile. Forgets those that were answered, so it does not walk all held requests."""
+    count = 0
+    for request in list(broker.revoking):
+        holder = request.worker
+        if holder is None or request.history.revoked != ASKED or holder.held.get(request.token) is not request:
+            del broker.revoking[request]
+        elif holder in service.backlogged and len(holder.held) > holder.runs:
+            count += 1
+    return count
+
+
+def add_credit(broker: "Broker", worker: Worker, count: int = 1) -> None:
+    if not worker.alive:
+        return
+    if worker.draining:
+        worker.put_aside += count
+        return
+    worker.credit += count
+    if broker.records_messages:
+        broker.recorder.credit_added(worker, count)
+    serve_worker(broker, worker)
+    if worker.session.is_bridge:
+        broker.bridging.send_blocked()
+
+
+def clear_credit(worker: Worker) -> None:
+    if worker.credit:
+        worker.credit = 0
+        mark_unavailable(worker)
+
+
+def request_answered(broker: "Broker", worker: Worker) -> None:
+    """The worker has answered a request. It takes another one without asking, if its protocol says so."""
+    if len(worker.held) + worker.credit < worker.auto_credit:
+        worker.credit += 1
+    if worker.credit > 0:
+        serve_worker(broker, worker)
+    # It may have answered a request that it was asked to release: the free worker reserved for that one can start another.
+    if worker.runs and not worker.credit and broker.revoking:
+        rebalance_services(broker, worker)
+
+
+def request_released(broker: "Broker", worker: Worker) -> None:
+    """Called when the worker no longer holds a request that it did not answer. A bridge gets the credit back."""
+    if worker.session.is_bridge:
+        add_credit(broker, worker)
+    else:
+        request_answered(broker, worker)

@@ -1,0 +1,32 @@
+"""Finds an open request by its id or number.
+
+There is no index from numbers to requests: it would cost every request two dictionary operations, and this question is rare. The id
+is parsed once, and the search compares numbers.
+"""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker.requests import request_ids
+from polydomo.model.request import Request
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+def find(broker: "Broker", wanted: object) -> Request | None:
+    """``wanted`` is an id, or a number of this run."""
+    if isinstance(wanted, int):
+        number = wanted
+    elif isinstance(wanted, str) and request_ids.is_id(wanted):
+        number = request_ids.parse(wanted).number
+    else:
+        return None
+    if not 0 < number <= broker.newest_request:
+        return None
+    for session in broker.sessions:
+        if session.requests:
+            for request in session.requests:
+                if request.number == number:
+                    same = isinstance(wanted, int) or broker.request_name(request) == wanted.upper()
+                    return request if same else None  # the id of another run may have the same number
+    return None

@@ -1,0 +1,146 @@
+"""Outcomes: how requests end. Every request ends in ``end``."""
+
+from typing import TYPE_CHECKING
+
+from polydomo.broker import service_table
+from polydomo.broker.requests import deadlines, dispatch, queues
+from polydomo.limits import SMALL_BODY
+from polydomo.model.request import (
+    CANCELLED,
+    DENIED,
+    DONE,
+    NO_HISTORY,
+    OK,
+    OUTCOMES,
+    PARKED,
+    QUEUED,
+    REFUSED,
+    Request,
+)
+from polydomo.model.service import Worker
+from polydomo.wire.frames import Body
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+KNOWN = frozenset(OUTCOMES)
+
+
+def large(body: Body) -> int:
+    """The size that counts against a client's limit of bytes."""
+    size = len(body)
+    return size if size > SMALL_BODY else 0
+
+
+def end(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
+    """Ends an accepted request. Called exactly once for every accepted request, before anything final is sent to its client."""
+    assert request.state != DONE
+    request.state = DONE
+    request.outcome = outcome
+    if reason:
+        request.own_history().reason = reason
+    if request.time_limits is not None:
+        deadlines.disarm(broker, request)
+    session = request.session
+    del session.requests[request]
+    if session.disconnected:
+        broker.unattended.ended(request)
+    size = len(request.body)
+    broker.held_bytes -= size
+    if size > SMALL_BODY:
+        session.held_bytes -= size
+    service = request.service
+    if outcome == OK:
+        service.answered += 1
+        try:
+            service.new_durations[session.counted_as].append(broker.now - request.accepted)
+        except KeyError:
+            broker.monitor.tally(service, session.counted_as).fresh.append(broker.now - request.accepted)
+    else:
+        service.failed += 1
+        broker.monitor.tally(service, session.counted_as).fail(outcome)
+    if broker.records_requests:
+        broker.recorder.ended(request)
+    if broker.acceptance_times is not None:
+        broker.acceptance_times.add(request)
+    request.body = b""
+    if request.history is not NO_HISTORY:
+        drop_held_partials(broker, request)
+    if not service.workers and not service.queue_length:
+        service_table.forget_unused(broker, service)
+
+
+def fail(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
+    """Ends a request without a reply, and sends its client a failure if the protocol has one."""
+    end(broker, request, outcome, reason)
+    request.session.send_failure(request, outcome, reason)
+
+
+def refuse(broker: "Broker", request: Request, text: str, outcome: str = REFUSED) -> None:
+    """Rejects a request. It was never open, so ``end`` is not called."""
+    count_refusal(broker, request, outcome, text)
+    request.session.send_failure(request, outcome, text)
+
+
+def count_refusal(broker: "Broker", request: Request, outcome: str, text: str) -> None:
+    request.state = DONE
+    request.outcome = outcome
+    request.own_history().reason = text
+    broker.monitor.refused += 1
+    broker.recorder.refused(request.session, text)
+
+
+def deny(broker: "Broker", request: Request) -> None:
+    """Rejects a request because its client lacks the right; ``broker.guard.access`` has set the text and recorded the denial."""
+    request.state = DONE
+    request.outcome = DENIED
+    request.own_history().reason = broker.refusal
+    request.session.send_failure(request, DENIED, broker.refusal)
+
+
+def cancel(broker: "Broker", request: Request, why: str, outcome: str = CANCELLED) -> None:
+    """The client no longer waits. The worker that holds the request gets a cancellation, if its protocol has one; it may finish the request
+    otherwise, and its reply is dropped."""
+    worker = request.worker
+    if request.state == QUEUED:
+        queues.remove(request.service, request)
+    elif request.state == PARKED:
+        if unpark(broker, request):
+            return
+    elif worker is not None and taken_back(worker, request):
+        del worker.held[request.token]
+        end(broker, request, outcome, why)
+        dispatch.request_released(broker, worker)
+        return
+    end(broker, request, outcome, why)
+
+
+def taken_back(worker: Worker, request: Request) -> bool:
+    """Cancels the request at its worker. Returns True if the worker does not hold it any more."""
+    if worker.orphaned_until or worker.session.disconnected:
+        return False
+    return worker.session.cancel_request(worker, request)
+
+
+def cancel_by_order(broker: "Broker", request: Request, why: str) -> None:
+    """An operator cancels the request. Its client gets a failure if the protocol has one."""
+    cancel(broker, request, why)
+    request.session.send_failure(request, CANCELLED, why)
+
+
+def unpark(broker: "Broker", request: Request) -> bool:
+    """Stops the request's wait for the job store or a paused service. Returns True if that ended the request."""
+    if broker.control.release(request) or broker.durable_requests is None:
+        return False
+    return broker.durable_requests.abandoned(request)
+
+
+def drop_held_partials(broker: "Broker", request: Request) -> None:
+    """Discards partial replies that were held for the client."""
+    parts = request.history.held_partials
+    if parts is not None:
+        broker.held_bytes -= parts.size
+        if parts.held_for is not None:
+            parts.held_for.partial_bytes -= parts.size
+        request.history.held_partials = None

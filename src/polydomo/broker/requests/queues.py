@@ -1,0 +1,74 @@
+"""The queue of one service: requeued requests first, then round robin over the clients, each client's requests in order."""
+
+from collections import deque
+
+from polydomo.model.request import Request
+from polydomo.model.service import Service
+from polydomo.model.session import Session
+
+
+def of_client(service: Service, session: Session) -> deque[Request]:
+    """The client's queue, to which the caller appends."""
+    queue = service.client_queues.get(session)
+    if queue is None:
+        queue = service.client_queues[session] = deque()
+        service.round_robin.append(queue)
+    return queue
+
+
+def push(service: Service, request: Request) -> None:
+    of_client(service, request.session).append(request)
+    service.queue_length += 1
+
+
+def push_front(service: Service, request: Request) -> None:
+    """Puts a requeued request at the head of the queue."""
+    service.retries.appendleft(request)
+    service.queue_length += 1
+
+
+def pop(service: Service) -> Request:
+    """Removes and returns the next request. The queue must not be empty."""
+    service.queue_length -= 1
+    if service.retries:
+        return service.retries.popleft()
+    turns = service.round_robin
+    queue = turns.popleft()
+    request = queue.popleft()
+    if queue:
+        turns.append(queue)
+    else:
+        del service.client_queues[request.session]
+    return request
+
+
+def first(service: Service) -> Request:
+    """The request that ``pop`` would return. The queue must not be empty."""
+    return service.retries[0] if service.retries else service.round_robin[0][0]
+
+
+def remove(service: Service, request: Request) -> None:
+    """Removes a request from anywhere in the queue."""
+    service.queue_length -= 1
+    if request.attempts and request in service.retries:
+        service.retries.remove(request)
+        return
+    session = request.session
+    queue = service.client_queues[session]
+    queue.remove(request)
+    if not queue:
+        del service.client_queues[session]
+        service.round_robin.remove(queue)  # only this client's queue can be empty
+
+
+def oldest(service: Service) -> Request | None:
+    """The request that was accepted first. It can be anywhere in the queue, because of requeued and forwarded requests."""
+    return min(waiting(service), key=lambda request: request.accepted, default=None)
+
+
+def waiting(service: Service) -> list[Request]:
+    """All queued requests: requeued ones first, then client by client."""
+    found = list(service.retries)
+    for queue in service.round_robin:
+        found.extend(queue)
+    return found

@@ -1,0 +1,218 @@
+"""Replies of workers for the requests they hold. A reply with a token that the worker does not hold is stale and dropped."""
+
+from typing import TYPE_CHECKING
+
+from polydomo import limits
+from polydomo.broker import service_table
+from polydomo.broker.guard.access import CALL
+from polydomo.broker.requests import deadlines, dispatch, outcomes, queues
+from polydomo.broker.reserved_names import is_reserved
+from polydomo.broker.workers import registration
+from polydomo.model.request import (
+    DENIED,
+    DONE,
+    FAILED,
+    NOT_ASKED,
+    OK,
+    QUEUED,
+    REFUSED,
+    TOO_LARGE,
+    HeldPartials,
+    Request,
+)
+from polydomo.model.service import Worker
+from polydomo.wire.frames import Body, chain, count
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+
+def partial(broker: "Broker", worker: Worker, token: bytes, body: Body) -> bool:
+    request = worker.held.get(token)
+    if request is None:
+        stale(broker, worker, token, "partial", len(body))
+        return False
+    worker.last_heard = broker.now
+    worker.session.link.charge(limits.WORK_REQUEST)
+    if request.state == DONE:
+        return True  # the client is no longer waiting
+    history = request.own_history()
+    if not history.first_partial:
+        history.first_partial = broker.now
+    if broker.records_messages:
+        if broker.records_bodies:
+            broker.recorder.reply_body(request, body)
+        broker.recorder.partial(request, worker, len(body))
+    session = request.session
+    if session.takes_partials:
+        history.partials += 1
+        request.reply_size += len(body)
+        session.send_partial(request, body)
+        return True
+    parts = history.held_partials
+    if parts is None:
+        parts = history.held_partials = HeldPartials()
+    if fits(broker, parts, body):
+        parts.bodies.append(body)
+        parts.size += len(body)
+        parts.held_for = worker.session
+        worker.session.partial_bytes += len(body)
+        parts.frames += max(1, count(body))
+        broker.held_bytes += len(body)
+    else:
+        too_large(broker, request)
+    return True
+
+
+def count_reply(worker: Worker, request: Request, now: float) -> None:
+    """The worker has answered the request. ``Broker.final`` does the same inline."""
+    worker.last_heard = now
+    worker.done += 1
+    took = now - request.dispatched
+    worker.busy_time += took
+    if took > worker.slowest:
+        worker.slowest = took
+
+
+def final_with_history(broker: "Broker", request: Request, worker: Worker, body: Body) -> None:
+    """A final reply to a request that has ended, was dispatched before, or had partial replies."""
+    parts = request.history.held_partials
+    if request.state == DONE:
+        if broker.records_messages:
+            broker.recorder.reply_ignored(request, worker)
+    elif parts is not None:
+        final_after_partials(broker, request, parts, body)
+    else:
+        reply_with(broker, request, body)
+
+
+def reply_with(broker: "Broker", request: Request, body: Body) -> None:
+    """Ends an open request with this reply."""
+    request.reply_size += len(body)
+    if broker.records_bodies:
+        broker.recorder.reply_body(request, body)
+    outcomes.end(broker, request, OK, "")
+    request.session.send_final(request, body)
+
+
+def final_after_partials(broker: "Broker", request: Request, parts: HeldPartials, body: Body) -> None:
+    """The final reply of a request whose partials were held for its client: they are sent as one."""
+    if not fits(broker, parts, body):
+        too_large(broker, request)
+        return
+    reply_with(broker, request, chain([*parts.bodies, body]))
+
+
+def fail(broker: "Broker", worker: Worker, token: bytes, code: str, text: str) -> bool:
+    request = worker.held.pop(token, None)
+    if request is None:
+        stale(broker, worker, token, "failure", len(text))
+        return False
+    count_reply(worker, request, broker.now)
+    worker.failures += 1
+    if request.state != DONE:
+        failed(broker, request, code, text)
+    elif broker.records_messages:
+        broker.recorder.reply_ignored(request, worker)
+    dispatch.request_released(broker, worker)
+    return True
+
+
+def failed(broker: "Broker", request: Request, code: str, text: str) -> None:
+    """The client gets the worker's failure code; the outcome is FAILED."""
+    outcomes.end(broker, request, FAILED, f"{code}: {text}")
+    request.session.send_failure(request, code, text)
+
+
+def forward(broker: "Broker", worker: Worker, token: bytes, service: bytes, body: Body, ref: object) -> bool:
+    request = worker.held.get(token)
+    if request is None:
+        stale(broker, worker, token, "forward", len(body))
+        return False
+    worker.last_heard = broker.now
+    broker.denied = False
+    if request.state != DONE and not _may_forward(broker, request, service):
+        del worker.held[token]
+        outcomes.fail(broker, request, DENIED if broker.denied else REFUSED, broker.refusal)
+    else:
+        del worker.held[token]
+        worker.done += 1
+        if worker.credit > 0:
+            dispatch.mark_available(worker)  # it may be idle now, and may offer that service too
+        if request.state != DONE:
+            target = broker.services.get(service)
+            length, offering = (target.queue_length, len(target.workers)) if target is not None else (0, 0)
+            broker.recorder.forwarded(request, worker, service, length, offering)
+            _move_to(broker, request, service, body, ref)
+        elif broker.records_messages:
+            broker.recorder.reply_ignored(request, worker)
+    dispatch.request_released(broker, worker)
+    return True
+
+
+def _may_forward(broker: "Broker", request: Request, name: bytes) -> bool:
+    """Whether a held request may be forwarded to this service; sets ``refusal`` if not."""
+    if request.history.forwards >= limits.MAX_CHAIN:
+        broker.refusal = f"the request has already been forwarded {request.history.forwards} times"
+        return False
+    target = broker.services.get(name)
+    session = request.session
+    if is_reserved(name):
+        broker.refusal = f"{name.decode(errors='replace')!r} is a built-in service; a request cannot be forwarded to it"
+        broker.denied = True  # no other process or broker would allow it
+        return False
+    if not broker.access.may_request(request, CALL, name):
+        return False
+    full = target is not None and target.queue_length >= broker.max_queue
+    if full and session.worker_count and not session.windowed:
+        broker.refusal = "the queue of the service is full, and a connection with workers cannot be paused"
+        return False
+    return target is not None or (registration.name_allowed(broker, name) and not service_table.shortage(broker, 1))
+
+
+def _move_to(broker: "Broker", request: Request, name: bytes, body: Body, ref: object) -> None:
+    """Queues the request for another service, with a new body."""
+    broker.held_bytes += len(body) - len(request.body)
+    request.session.held_bytes += outcomes.large(body) - outcomes.large(request.body)
+    before = request.service
+    service = service_table.find_or_add(broker, name)
+    request.service = service
+    request.body = body
+    request.ref = ref
+    request.worker = None
+    history = request.own_history()
+    history.forwards += 1
+    history.attempts_before_forward = request.attempts
+    if request.max_attempts and request.session.is_internal:
+        request.max_attempts = (
+            1  # an attempt of a durable job: the job counts attempts, and decides whether there is another one
+        )
+    history.releases = 0
+    history.revoked = NOT_ASKED
+    request.state = QUEUED
+    queues.push(service, request)
+    if request.time_limits is not None:
+        deadlines.start_waiting(broker, request, request.time_limits)
+    if not service.workers and not service.remote:
+        deadlines.watch_service(broker, service, request)
+    dispatch.serve_queue(broker, service)
+    # The client whose request fills this queue is paused, although it called another service.
+    if service.queue_length >= broker.max_queue and request.session not in broker.backpressure.paused:
+        broker.backpressure.pause(request.session, service)
+    service_table.forget_unused(broker, before)
+
+
+def stale(broker: "Broker", worker: Worker, token: bytes, what: str, size: int) -> None:
+    broker.monitor.stale += 1
+    broker.recorder.stale(worker, token, what, size)
+
+
+def fits(broker: "Broker", parts: HeldPartials, body: Body) -> bool:
+    """Whether one more part keeps the joined reply within the limits of a message, in bytes and in frames."""
+    size = parts.size + len(body)
+    return size <= broker.policy.max_message and parts.frames + count(body) <= limits.MAX_BODY_FRAMES
+
+
+def too_large(broker: "Broker", request: Request) -> None:
+    bound = f"{broker.policy.max_message} bytes or {limits.MAX_BODY_FRAMES} frames"
+    outcomes.fail(broker, request, TOO_LARGE, f"the partial replies exceed {bound} in total")

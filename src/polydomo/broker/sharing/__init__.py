@@ -1,0 +1,1 @@
+"""One run of a service that answers several requests: equal keys and memoised services."""

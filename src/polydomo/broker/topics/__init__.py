@@ -1,0 +1,1 @@
+"""Topics: publications, subscriptions, last values and log records."""

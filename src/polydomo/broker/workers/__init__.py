@@ -1,0 +1,1 @@
+"""Workers: registration, liveness, and control by operators."""

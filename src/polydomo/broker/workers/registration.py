@@ -1,0 +1,280 @@
+"""Workers: registration, services, departure and loss. The requests of a lost worker are requeued."""
+
+from typing import TYPE_CHECKING
+
+from polydomo import limits
+from polydomo.broker import service_table
+from polydomo.broker.guard.access import OFFER
+from polydomo.broker.requests import deadlines, dispatch, outcomes, queues
+from polydomo.broker.reserved_names import is_reserved
+from polydomo.broker.workers import liveness
+from polydomo.model.request import DONE, GAVE_UP, INTERRUPTED, NOT_ASKED, QUEUED, SHUTDOWN, Request
+from polydomo.model.service import Departure, Service, Worker
+from polydomo.model.session import Session
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+SHUTTING_DOWN = "the broker is shutting down"
+
+
+def register(
+    broker: "Broker",
+    session: Session,
+    services: "list[bytes]",
+    ref: object,
+    credit: int,
+    auto_credit: int,
+    heartbeat_interval: float,
+    max_silence: float,
+    weights: "list[int] | None",
+) -> Worker | None:
+    broker.denied = False
+    if services and not session.role.allows_workers:
+        broker.refusal = f"the listener {session.role.name} does not accept workers"
+        return None
+    for name in services:
+        if not name_allowed(broker, name) or not broker.access.may(session, OFFER, name):
+            return None
+    if len(services) > limits.MAX_SERVICES_PER_WORKER:
+        broker.refusal = f"a worker offers {len(services)} services; the limit is {limits.MAX_SERVICES_PER_WORKER}"
+        return None
+    if session.registrations + len(services) > limits.MAX_REGISTRATIONS:
+        broker.refusal = f"the workers of one connection offer more than {limits.MAX_REGISTRATIONS} services in total"
+        return None
+    session.link.charge(limits.WORK_REGISTER * (4 + len(services)))
+    if not service_table.make_room(broker, services, session):
+        return None
+    worker = Worker(session, ref, credit, auto_credit, heartbeat_interval, max_silence)
+    broker.newest_worker += 1
+    worker.number = broker.newest_worker
+    worker.last_heard = worker.last_sent = worker.registered_at = worker.state_since = broker.now
+    worker.polling = session.polls
+    worker.name = session.peer_name
+    broker.workers[worker] = None
+    _join_session(broker, worker, session)
+    for i, name in enumerate(services):
+        _enroll(broker, worker, name, weights[i] if weights is not None else 0)
+    liveness.schedule(broker, worker)
+    broker.monitor.registered(worker)
+    broker.recorder.registered(worker)
+    if worker.credit > 0:
+        dispatch.serve_worker(broker, worker)
+    return worker
+
+
+def name_allowed(broker: "Broker", name: bytes) -> bool:
+    """Whether a service of this name may be offered; sets ``refusal`` if not."""
+    if is_reserved(name):
+        broker.refusal = f"the name {name.decode(errors='replace')!r} is reserved"
+    elif len(name) > limits.MAX_SERVICE_NAME:
+        broker.refusal = f"service name of {len(name)} bytes"
+    elif broker.draining:
+        broker.refusal = SHUTTING_DOWN
+    else:
+        return True
+    return False
+
+
+def _enroll(broker: "Broker", worker: Worker, name: bytes, weight: int) -> None:
+    service = service_table.find_or_add(broker, name)
+    worker.services[service] = weight
+    worker.session.registrations += 1
+    broker.registrations += 1
+    worker.only_service = service if len(worker.services) == 1 else None
+    service.workers[worker] = weight
+    if len(service.workers) == 1:
+        broker.bridging.offer_changed(service)
+    if weight:
+        service.weighted = True
+    deadlines.unwatch_service(broker, service)
+    if worker.runs:
+        dispatch.note_backlog(worker)
+    if broker.durable is not None:
+        broker.durable.offered[name] = None
+
+
+def add_service(broker: "Broker", worker: Worker, name: bytes, weight: int) -> bool:
+    broker.denied = False
+    if not worker.alive or not name_allowed(broker, name) or not broker.access.may(worker.session, OFFER, name):
+        return False
+    if len(worker.services) >= limits.MAX_SERVICES_PER_WORKER:
+        broker.refusal = f"a worker offers more than {limits.MAX_SERVICES_PER_WORKER} services"
+        return False
+    if name in broker.services and broker.services[name] in worker.services:
+        return True
+    if worker.session.registrations >= limits.MAX_REGISTRATIONS:
+        broker.refusal = f"the workers of one connection offer more than {limits.MAX_REGISTRATIONS} services in total"
+        return False
+    worker.session.link.charge(limits.WORK_REGISTER)
+    if not service_table.make_room(broker, [name], worker.session):
+        return False
+    _enroll(broker, worker, name, weight)
+    broker.monitor.offered(worker, broker.services[name])
+    broker.recorder.registered(worker)
+    if worker.credit > 0:
+        dispatch.serve_worker(broker, worker)
+        if (
+            not worker.credit
+        ):  # requests for the new service may have used up the credit available to its other services
+            dispatch.mark_unavailable(worker)
+    return True
+
+
+def lose(broker: "Broker", worker: Worker, departure: Departure, why: str) -> None:
+    """Removes a worker. Its requests are requeued at the head of their queues."""
+    if not worker.alive:
+        return
+    silence, allowed = liveness.silence(broker, worker)
+    worker.alive = False
+    worker.state = departure.state
+    worker.state_since = broker.now
+    worker.state_cause = why
+    worker.credit = 0
+    dispatch.mark_unavailable(worker)
+    if worker.timer:
+        broker.timers.remove(worker.timer, worker)
+    del broker.workers[worker]
+    broker.registrations -= len(worker.services)
+    _leave_session(broker, worker)
+    held = list(worker.held.values())
+    broker.recorder.left(worker, departure, why, held, silence, allowed)
+    worker.held.clear()
+    is_bridge = worker.session.is_bridge
+    # Before it is removed from its services, because a request that ends here must not remove its service.
+    for request in reversed(held):
+        if is_bridge and request.state != DONE:
+            service_table.restore(broker, request)
+        requeue(broker, request, worker, why)
+    for service in worker.services:
+        del service.workers[worker]
+        service.backlogged.pop(worker, None)
+        if not service.workers:
+            service.no_worker_since = broker.now
+            service.weighted = False
+            broker.bridging.offer_changed(service)
+    broker.monitor.left(worker)
+    for service in list(worker.services):
+        if service.backlogged:
+            dispatch.rebalance(broker, service)
+        if broker.draining:
+            end_unserved(broker, service)
+        if service.queue_length:
+            if not service.workers and not service.remote and not service.timer:
+                deadlines.watch_service(broker, service)
+            dispatch.serve_queue(broker, service)
+        else:
+            service_table.forget_unused(broker, service)
+    if is_bridge:
+        broker.bridging.bridge_lost(worker, held)
+    worker.session.on_worker_gone(worker)
+
+
+def requeue(broker: "Broker", request: Request, worker: Worker, why: str) -> None:
+    """The worker no longer holds the request: requeues it at the head of its queue, or ends it."""
+    worker.failures += 1
+    if request.state == DONE:
+        request.worker = None
+        return
+    _requeue(broker, request, worker, why)
+
+
+def take_back(broker: "Broker", request: Request, worker: Worker) -> None:
+    """The worker released the request without having started it, which does not count as an attempt."""
+    history = request.own_history()
+    started = history.partials > history.partials_before or history.held_partials is not None
+    # A worker that releases everything must not keep a request for ever.
+    counts = started or history.releases >= limits.MAX_RELEASES
+    if not counts:
+        history.releases += 1
+    _requeue(broker, request, worker, "it had not been started", moved=not counts)
+
+
+def _requeue(broker: "Broker", request: Request, worker: Worker, why: str, moved: bool = False) -> None:
+    if not worker.alive:
+        request.worker = None  # otherwise its end frees the worker, and is recorded as such
+    outcomes.drop_held_partials(broker, request)  # they belong to the lost attempt
+    policy = broker.policy
+    history = request.own_history()
+    history.revoked = NOT_ASKED
+    allowed = (request.max_attempts or policy.attempts) + history.releases
+    tried = request.attempts - history.attempts_before_forward
+    if history.partials and not policy.requeue_after_partial:
+        text = f"the worker was lost after {history.partials} partial replies ({why})"
+        outcomes.fail(broker, request, INTERRUPTED, text)
+    elif broker.draining and not moved:  # before the next case: it uses up no attempt of a durable job
+        outcomes.fail(broker, request, SHUTDOWN, SHUTTING_DOWN)
+    elif tried >= allowed:
+        outcomes.fail(
+            broker, request, GAVE_UP, f"{tried - history.releases} attempts ended without a reply; the last one: {why}"
+        )
+    else:
+        request.worker = None
+        history.partials_before = history.partials
+        service = request.service
+        others = len(service.workers) - (worker in service.workers)
+        history.lost_by = worker.session
+        if not moved:
+            service.requeued += 1
+        if service.paused:
+            _record_requeue(broker, request, worker, why, others, moved)
+            broker.control.hold(request)
+            return
+        request.state = QUEUED
+        queues.push_front(service, request)
+        if request.time_limits is not None:
+            deadlines.start_waiting(broker, request, request.time_limits)
+        _record_requeue(broker, request, worker, why, others, moved)
+
+
+def _record_requeue(broker: "Broker", request: Request, worker: Worker, why: str, others: int, moved: bool) -> None:
+    if moved:
+        broker.recorder.released(request, worker, why, request.service.queue_length, others)
+    else:
+        broker.recorder.requeued(request, worker, why, request.service.queue_length, others)
+
+
+def end_unserved(broker: "Broker", service: Service) -> None:
+    """At shutdown: ends the requests that wait for a service without workers."""
+    if not service.workers and not service.remote:
+        for request in queues.waiting(service):
+            queues.remove(service, request)
+            outcomes.fail(broker, request, SHUTDOWN, SHUTTING_DOWN)
+
+
+def orphan(broker: "Broker", worker: Worker, seconds: float) -> None:
+    if worker.alive:
+        dispatch.clear_credit(worker)
+        worker.polling = False
+        worker.orphaned_until = broker.now + seconds
+        _leave_session(broker, worker)
+        liveness.reschedule(broker, worker)
+
+
+def adopt(broker: "Broker", worker: Worker, session: Session) -> None:
+    if worker.alive:
+        _leave_session(broker, worker)
+        worker.session = session
+        worker.orphaned_until = 0.0
+        worker.last_heard = broker.now
+        _join_session(broker, worker, session)
+        liveness.reschedule(broker, worker)
+
+
+def _join_session(broker: "Broker", worker: Worker, session: Session) -> None:
+    broker.session_workers.setdefault(session, {})[worker] = None
+    session.worker_count += 1
+    session.registrations += len(worker.services)
+    broker.backpressure.first_worker(session)
+
+
+def _leave_session(broker: "Broker", worker: Worker) -> None:
+    session = worker.session
+    others = broker.session_workers.get(session)
+    if others is not None and worker in others:
+        del others[worker]
+        session.worker_count -= 1
+        session.registrations -= len(worker.services)
+        if not others:
+            del broker.session_workers[session]
+            broker.backpressure.no_worker_left(session)

@@ -1,0 +1,1 @@
+"""Commands that run and configure a broker."""

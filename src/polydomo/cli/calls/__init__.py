@@ -1,0 +1,1 @@
+"""Commands that call, offer, publish and find services."""

@@ -1,0 +1,1 @@
+"""Commands on the files of a journal."""

@@ -1,0 +1,329 @@
+"""``polydomo trace``, and the search for finished requests in the journal (``polydomo requests --since``).
+
+A running broker is asked where its journal is, and to flush its rows in memory to disk, so that the newest rows are found too.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polydomo.broker.requests.request_ids import run_name
+from polydomo.cli.common import options
+from polydomo.cli.common.options import Json, To
+from polydomo.cli.common.reading import read, reader
+from polydomo.cli.common.render import Column, clean, clock, show, show_json
+from polydomo.errors import CallFailed, CallTimeout, NotConnected, PolydomoError, SettingError
+from polydomo.journal.quantities import size
+from polydomo.model.json_form import iso, microseconds
+
+if TYPE_CHECKING:
+    from polydomo.journal.reading.reader import Reader
+    from polydomo.journal.reading.story import Story
+
+Row = dict[str, Any]
+
+FLUSH_TIME = 5.0  # seconds to wait for the broker to flush its journal to disk
+NUMBERED = {"client": "c", "worker": "w"}  # columns that number connections and workers
+DEFAULT_DATA = Path("polydomo-data")
+
+Directory = Annotated[
+    Path | None,
+    typer.Option("--journal", metavar="DIR", help="Directory of the journal.  [default: ask the broker]"),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(trace)
+
+
+def trace(
+    request: Annotated[
+        str,
+        typer.Argument(
+            metavar="REQUEST",
+            help="Id of the request or of a durable job, or number of a request in the broker's last run.",
+        ),
+    ],
+    journal: Directory = None,
+    to: To = None,
+    json: Json = False,
+) -> None:
+    """Show every step of one request or durable job: its workers, how long it waited, and why.
+
+    **Examples**
+
+    - `polydomo trace 01M7F9Y9XBAXCJK5RP00000002`
+    - `polydomo trace 17`
+    - `polydomo trace "$(polydomo submit render scene.blend)"`
+    - `polydomo trace 17 --journal /var/lib/polydomo/journal`
+    """
+    from polydomo.journal import ids
+    from polydomo.journal.reading.job_story import job_story
+    from polydomo.journal.reading.story import story_of
+
+    found = find(journal, to)
+    if request.isdecimal() and len(request) < ids.LENGTH:
+        run = found.run or found.reader.last_run()
+        if run is None:
+            raise PolydomoError(f"the journal in {found.directory} is empty")
+        number, since = int(request), None
+    else:
+        known = ids.parse(request)
+        run, number = known.run, known.number
+        from polydomo.journal.reading.reader import moment
+
+        since = moment(known.accepted_ms / 1000 - 1)
+    story = story_of(found.reader, run, number, since)
+    if story is None and since is not None:
+        # The ids of jobs look the same. A client makes them, and its clock may be ahead of the broker's.
+        story = job_story(found.reader, request.upper(), since - timedelta(days=1))
+    print_problems(found.reader)
+    if story is None:
+        earlier = (
+            "" if since is not None else "; a number refers to the broker's last run, use the id for earlier requests"
+        )
+        raise PolydomoError(f"the journal in {found.directory} has no rows of a request or job {request}{earlier}")
+    if json:
+        show_json(
+            {
+                "request": story.request,
+                "summary": story.head,
+                "steps": [
+                    {
+                        "time": iso(step.time),
+                        "after_us": microseconds(step.after),
+                        "event": step.what,
+                        "text": step.text,
+                    }
+                    for step in story.steps
+                ],
+                "notes": story.notes,
+            }
+        )
+        return
+    for line in lines(story):
+        typer.echo(clean(line))
+
+
+def lines(story: "Story") -> list[str]:
+    """The steps for a terminal."""
+    made = [f"{story.request} {story.head}", ""]
+    for step in story.steps:
+        local = step.time.astimezone()
+        made.append(f"  {local:%H:%M:%S}.{local.microsecond // 1000:03d}  {f'+{step.after:.3f}':>9} s  {step.text}")
+    return [*made, *([""] if story.notes else []), *story.notes]
+
+
+# --- searching ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class RequestFilter:
+    """Filters for finished requests; None matches any."""
+
+    since: float | None = None  # seconds ago
+    service: str | None = None
+    outcome: str | None = None
+    slower: float | None = None  # seconds
+    most: int = 100
+
+    def any(self) -> bool:
+        return not (self.since is None and self.service is None and self.outcome is None and self.slower is None)
+
+
+def search(reader: "Reader", wanted: RequestFilter) -> list[Row]:
+    """The newest matching requests, in order of time."""
+    import pyarrow.compute as pc
+
+    from polydomo.journal import schema
+    from polydomo.journal.reading.reader import moment
+
+    conditions = []
+    if wanted.service is not None:
+        conditions.append((pc.field("service") == wanted.service) | (pc.field("last_service") == wanted.service))
+    if wanted.outcome == "failed":
+        conditions.append(pc.field("outcome") != "ok")
+    elif wanted.outcome is not None:
+        conditions.append(pc.field("outcome") == wanted.outcome)
+    if wanted.slower is not None:
+        conditions.append(pc.field("total_us") >= round(wanted.slower * 1e6))
+    where = None
+    for condition in conditions:
+        where = condition if where is None else where & condition
+    since = moment(time.time() - wanted.since) if wanted.since is not None else None
+    found: list[Row] = []
+    for table in reader.tables(schema.REQUESTS, since, where=where):
+        found += table.to_pylist()
+        if len(found) > 4 * wanted.most:
+            found = sorted(found, key=lambda row: row["time"])[-wanted.most :]
+    return sorted(found, key=lambda row: row["time"])[-wanted.most :]
+
+
+def show_found(journal: Path | None, to: str | None, wanted: RequestFilter, json: bool) -> None:
+    known = ("ok", "failed", *(outcome for outcome in _outcomes() if outcome not in ("ok", "failed")))
+    if wanted.outcome is not None and wanted.outcome not in known:
+        raise SettingError(f"--outcome: must be one of {', '.join(known)}, not {wanted.outcome!r}")
+    found = find(journal, to)
+    rows = search(found.reader, wanted)
+    print_problems(found.reader)
+    if json:
+        show_json([finished_row(row) for row in rows])
+        return
+    show(FOUND, [found_cells(row) for row in rows])
+    if len(rows) == wanted.most:
+        typer.echo(f"polydomo: only the last {wanted.most} requests are listed; --most shows more", err=True)
+
+
+FOUND = [
+    Column("request"),
+    Column("ended"),
+    Column("service"),
+    Column("outcome"),
+    Column("took", right=True),
+    Column("waited", right=True, spare=1),
+    Column("workers", right=True, spare=3),
+    Column("size", right=True, spare=4),
+    Column("reply", right=True, spare=5),
+    Column("client", spare=2),
+    Column("reason", folds=True),
+]
+
+
+def found_cells(row: Row) -> list[str]:
+    from polydomo.journal.quantities import took
+
+    return [
+        row["request"],
+        clock(iso(row["time"])),
+        row["service"] if row["service"] == row["last_service"] else f"{row['service']}>{row['last_service']}",
+        row["outcome"],
+        took(row["total_us"]),
+        took(row["wait_us"]),
+        str(row["dispatches"]),
+        size(row["request_bytes"]),
+        size(row["reply_bytes"]),
+        f"c{row['client']} {row['client_protocol']}",
+        row["reason"],
+    ]
+
+
+def seconds(flag: str, text: str | None) -> float | None:
+    """Reads a time such as ``10m`` or ``500ms``. Raises SettingError."""
+    from polydomo.server.settings.types import Seconds
+
+    if text is None:
+        return None
+    try:
+        return Seconds(least=0.0).read(text)
+    except ValueError as error:
+        raise SettingError(f"{flag}: {error}, not {text!r}") from None
+
+
+def _outcomes() -> tuple[str, ...]:
+    from polydomo.model.request import OUTCOMES
+
+    return OUTCOMES
+
+
+def finished_row(row: Row) -> Row:
+    """A row of the journal in the JSON form that all commands print."""
+    made: Row = {}
+    for name, value in row.items():
+        if isinstance(value, datetime):
+            value = iso(value)
+        elif name in NUMBERED:
+            value = f"{NUMBERED[name]}{value}" if value else None
+        elif name == "run":
+            value = run_name(value)
+        made[name] = value
+    return made
+
+
+# --- where the journal is ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class OpenedJournal:
+    reader: "Reader"
+    directory: Path
+    run: int = 0  # the current run, if a broker was asked
+
+
+def find(journal: Path | None, to: str | None, name: str = "--journal") -> OpenedJournal:
+    """The journal to read: ``--journal``, the broker's, or, if no broker answers, the one in ./polydomo-data. Errors call it ``name``."""
+    try:
+        from polydomo.journal.reading.reader import Reader
+    except ImportError:
+        raise SettingError("reading a journal needs pyarrow (pip install 'polydomo[journal]')") from None
+    if journal is not None:
+        return OpenedJournal(Reader([_journal_in(journal, name)]), journal)
+    url = options.address(to)
+    try:
+        status = asyncio.run(_flushed(url))
+    except NotConnected as error:
+        if to is None and (DEFAULT_DATA / "journal").is_dir():
+            return OpenedJournal(Reader([DEFAULT_DATA / "journal"]), DEFAULT_DATA / "journal")
+        from polydomo.cli.common.exit_status import not_there
+
+        raise NotConnected(
+            f"{not_there(url, str(error), error.accepted)}, or name the journal with --journal DIR"
+        ) from None
+    if "directory" not in status:
+        raise PolydomoError(f"the broker at {url} keeps no journal; start it with --journal requests or messages")
+    directory = Path(status["directory"])
+    if not directory.is_dir():
+        raise PolydomoError(
+            f"the journal of {url} is in {directory} on another machine; run this command there with --journal {directory}"
+        )
+    if status["trouble"]:
+        typer.echo(
+            f"polydomo: the broker cannot write its journal: {status['trouble']}; the newest rows are missing here",
+            err=True,
+        )
+    from polydomo.journal.ids import decode
+
+    return OpenedJournal(Reader([directory]), directory, decode(status["run"]))
+
+
+def _journal_in(directory: Path, name: str) -> Path:
+    """The directory itself, or the journal directory inside it if it is a broker's data directory."""
+    for candidate in (directory, directory / "journal"):
+        if any(candidate.glob("kind=*")):
+            return candidate
+    if not directory.is_dir():
+        raise SettingError(f"{name}: no such directory: {directory}")
+    typer.echo(f"polydomo: the journal in {directory} is still empty", err=True)
+    return directory
+
+
+async def _flushed(url: str) -> Row:
+    """The status of the broker's journal, after everything recorded so far has been written to disk."""
+
+    async with reader(url, FLUSH_TIME) as client:
+        end = time.monotonic() + FLUSH_TIME
+        wanted = 0
+        while True:
+            try:
+                status: Any = (await read(client, "polydomo.journal", b"flush")).json()
+            except (CallTimeout, ValueError):
+                status = None
+            if not isinstance(status, dict):
+                raise CallFailed(
+                    "not-implemented", f"{url} does not support polydomo.journal; is it a polydomo broker?"
+                )
+            wanted = wanted or status.get("rows", 0)
+            if status.get("safe", 0) >= wanted or status.get("trouble") or time.monotonic() >= end:
+                return status
+            await asyncio.sleep(0.05)
+
+
+def print_problems(reader: "Reader") -> None:
+    from polydomo.cli.common.exit_status import print_error
+
+    for problem in reader.problems:
+        print_error(problem)

@@ -1,0 +1,1 @@
+"""Segments on disk: written, published, merged, checked and removed."""

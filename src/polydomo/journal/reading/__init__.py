@@ -1,0 +1,1 @@
+"""Reads journals: rows, stories of requests, rules, replay and spans."""

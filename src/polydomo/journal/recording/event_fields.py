@@ -1,0 +1,85 @@
+"""The columns of infrequent events, from the objects that the broker passes to its recorder."""
+
+from polydomo.broker.jobs.events import JobEvent
+from polydomo.broker.topics.logs import LogRecord
+from polydomo.journal.recording.chunk import services_of
+from polydomo.model.request import Request
+from polydomo.model.service import Worker
+from polydomo.model.session import Session
+
+Fields = dict[str, int | str | bytes]
+
+
+def of_request(request: Request) -> Fields:
+    """A request that no worker holds."""
+    return {
+        "connection": request.session.number,
+        "client": request.session.number,
+        "service": request.service.name,
+        "number": request.number,
+    }
+
+
+def of_denial(session: Session, principal: str, name: str, reason: str) -> Fields:
+    return {
+        "principal": principal,
+        "connection": session.number,
+        "client": session.number,
+        "service": name.encode(errors="surrogateescape"),
+        "outcome": "denied",
+        "reason": reason,
+    }
+
+
+def of_registration(worker: Worker, is_known: bool) -> Fields:
+    """``is_known``: the worker is registered already and adds a service."""
+    return {
+        "connection": worker.session.number,
+        "worker": worker.number,
+        "service": services_of(worker),
+        "credit": 0 if is_known else worker.credit,
+        "auto": 1 if worker.auto_credit else 0,
+        "reason": "one more service" if is_known else "",
+    }
+
+
+def of_silence(worker: Worker, held: int, silence: float, allowed: float) -> Fields:
+    """A worker that is late, left or was lost: how long it was silent, and how long it may be."""
+    return {
+        "connection": worker.session.number,
+        "worker": worker.number,
+        "service": services_of(worker),
+        "size": held,
+        "silence_us": max(0, round(silence * 1e6)),
+        "allowed_us": round(allowed * 1e6),
+    }
+
+
+def of_job(event: JobEvent) -> Fields:
+    return {
+        "service": event.service,
+        "attempt": event.attempts,
+        "size": event.size,
+        "outcome": event.what,
+        "reason": event.reason,
+        "principal": event.principal,
+        "job": event.id,
+        "key": event.key,
+        "origin": event.origin,
+        "schedule": event.schedule,
+        "code": event.code,
+        "wait_us": round(event.wait * 1e6),
+        "created": round(event.created * 1e6),
+        "once": event.once,
+    }
+
+
+def of_log(session: Session, record: LogRecord) -> Fields:
+    return {
+        "connection": session.number,
+        "number": record.request,
+        "service": record.service.encode("utf-8", "backslashreplace"),
+        "size": record.size,
+        "outcome": record.level,
+        "reason": record.message,
+    }

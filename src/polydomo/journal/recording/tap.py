@@ -1,0 +1,164 @@
+"""The tap: publishes messages live under ``monitor.tap.``. It costs nothing without subscribers.
+
+With a subscriber, events are collected as for the journal, at most ``TAP_ROWS`` per tick, and published as JSON under the service's name.
+Further events are only counted, so that a tap cannot slow down a busy broker. If the broker has several processes, a subscriber at one of
+them gets the events of all.
+"""
+
+import json
+from typing import Any
+
+from polydomo import limits
+from polydomo.broker.broker import Broker
+from polydomo.broker.observe.recorder import Recorder
+from polydomo.broker.topics.own_topics import TAP
+from polydomo.journal import schema
+from polydomo.journal.levels import Levels
+from polydomo.journal.recording.chunk import NO_PEER, Peer, Run
+from polydomo.journal.recording.recorder import JournalRecorder
+from polydomo.journal.recording.tee import Tee
+from polydomo.model.json_form import iso_time
+from polydomo.model.request import Request
+from polydomo.model.service import Worker
+from polydomo.model.session import Session
+from polydomo.wire.frames import Body, frame
+
+NUMBERED = {"connection": "c", "client": "c", "worker": "w"}  # columns that number connections and workers
+SKIPPED = "skipped"  # the event with the number of skipped events
+
+Row = dict[str, Any]
+
+
+class Tap:
+    """Adds a recorder to the broker's while there are subscribers. ``tick`` is called by the loop."""
+
+    def __init__(self, broker: Broker, recorder: Recorder, run: Run, bodies: frozenset[bytes] = frozenset()) -> None:
+        self._broker = broker
+        self._recorder = recorder
+        self._run = run
+        self._bodies = bodies
+        self._watcher: Watcher | None = None
+
+    @property
+    def watched(self) -> bool:
+        return self._watcher is not None
+
+    def tick(self) -> None:
+        siblings = self._broker.siblings
+        watching = self._broker.publishing.subscriptions.under(TAP)
+        siblings.set_tap(bool(watching))
+        if self._watcher is not None:
+            if watching or siblings.tapping:
+                self._show(self._watcher)
+            else:
+                self._watcher = None
+                self._broker.record_to(self._recorder)
+        elif watching or siblings.tapping:
+            self._watcher = Watcher(self._broker, self._run, self._bodies)
+            self._broker.record_to(Tee(self._recorder, self._watcher))
+
+    def _show(self, watcher: "Watcher") -> None:
+        subscriptions = self._broker.publishing.subscriptions
+        siblings = self._broker.siblings
+        for row in watcher.take():
+            topic = TAP + row["service"].encode("utf-8", "backslashreplace")
+            for worker in siblings.tapping:
+                siblings.send_event(worker.session, topic, row)
+            body = frame(json.dumps(row).encode(), False)
+            for session in subscriptions.match(topic):
+                session.send_published(topic, body)
+
+
+class Watcher(JournalRecorder):
+    """Collects the events of one tick."""
+
+    def __init__(self, broker: Broker, run: Run, bodies: frozenset[bytes]) -> None:
+        super().__init__(run, Levels(schema.MESSAGES), bodies=bodies, chunk_rows=1 << 60)
+        self.attach(broker)
+        self.skipped = 0
+        self._room = limits.TAP_ROWS
+        self._begun = 0
+        self._accepted = {request.number: request.accepted for peer in broker.sessions for request in peer.requests}
+        self._just_ended: list[int] = []  # numbers of requests that ended since the last ``take``
+
+    def take(self) -> list[Row]:
+        """The events since the last call, ready for JSON, with the number of skipped ones."""
+        rows = [self._plain(row) for row in self.rows() if "event" in row]
+        if self.skipped:
+            time = iso_time(self.run.wall + self._broker.now)
+            rows.append({"event": SKIPPED, "service": "", "skipped": self.skipped, "time": time})
+        for number in self._just_ended:
+            self._accepted.pop(number, None)
+        self._just_ended.clear()
+        self.skipped = 0
+        self.peers.forget(self.peers.take_closed())
+        self._open()
+        self._begun = self._seq
+        return rows
+
+    def _plain(self, row: Row) -> Row:
+        """The non-empty columns of a row, in the common JSON format (see ``json_form``); payloads as text."""
+        made = {name: value for name, value in row.items() if value or name in ("time", "event", "service")}
+        made["time"] = iso_time(row["time"] / 1e6)
+        accepted = self._accepted.get(row["number"])
+        if accepted is not None:
+            made["request"] = self._broker.request_id(row["number"], accepted)
+        for name, letter in NUMBERED.items():
+            if name in made:
+                made[name] = f"{letter}{made[name]}"
+        if "size" in made:
+            made["size_bytes"] = made.pop("size")
+        if "body" in made:
+            made["body"] = bytes(made["body"]).decode("latin-1")
+        return made
+
+    def who(self, connection: int) -> Peer:
+        known = super().who(connection)
+        if known is not NO_PEER:
+            return known
+        for session in self._broker.sessions:  # it connected before the tap started
+            if session.number == connection:
+                self.peers.add(session)
+                return super().who(connection)
+        return NO_PEER
+
+    def _full_up(self) -> bool:
+        if self._seq - self._begun < self._room:
+            return False
+        self.skipped += 1
+        return True
+
+    def accepted(self, request: Request, queued: bool, queue_length: int) -> None:
+        self._accepted[request.number] = request.accepted
+        if not self._full_up():
+            super().accepted(request, queued, queue_length)
+
+    def dispatched(self, request: Request, worker: Worker) -> None:
+        if not self._full_up():
+            super().dispatched(request, worker)
+
+    def ended(self, request: Request) -> None:
+        self._just_ended.append(request.number)
+        if not self._full_up():
+            super().ended(request)
+        else:
+            self._lost.pop(request.number, None)
+            self._first_service.pop(request.number, None)
+            self._jobs.pop(request.number, None)
+            self._body = b""
+
+    def partial(self, request: Request, worker: Worker, size: int) -> None:
+        if not self._full_up():
+            super().partial(request, worker, size)
+
+    def credit_added(self, worker: Worker, count: int) -> None:
+        if not self._full_up():
+            super().credit_added(worker, count)
+
+    def window_set(self, worker: Worker, change: int, runs: int) -> None:
+        if not self._full_up():
+            super().window_set(worker, change, runs)
+
+    def published(self, session: Session, topic: bytes, body: Body) -> None:
+        if not topic.startswith(TAP) and not self._full_up():
+            super().published(session, topic, body)

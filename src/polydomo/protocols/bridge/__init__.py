@@ -1,0 +1,1 @@
+"""The protocol between brokers, and between the processes of one broker."""

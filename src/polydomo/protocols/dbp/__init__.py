@@ -1,0 +1,1 @@
+"""DBP, the protocol of the Core Catalog Service."""

@@ -1,0 +1,1 @@
+"""DCP, the protocol of DagBox."""

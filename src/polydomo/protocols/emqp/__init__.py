@@ -1,0 +1,1 @@
+"""eMQP, the protocol of EventMQ."""

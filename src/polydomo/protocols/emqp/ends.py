@@ -1,0 +1,235 @@
+"""eMQP for clients and workers, with polydomo, EventMQ's router, or a broker that follows the document.
+
+Messages are sent in EventMQ's form where the two differ, because its router accepts no other; both forms are accepted. Our heartbeats have
+no time frame, as in the document: EventMQ's router does not read it, and an end has no clock.
+"""
+
+import json
+
+from polydomo.errors import ProtocolViolation
+from polydomo.limits import EMQP_BEAT, EMQP_MAX_SLOTS, EMQP_PATIENCE, EMQP_WEIGHT
+from polydomo.model.job_messages import PERMANENT_CODES
+from polydomo.protocols.emqp import headers as emqp_headers
+from polydomo.protocols.emqp.commands import EXPIRED, HEADER
+from polydomo.protocols.ends import (
+    Cancelled,
+    Dismissed,
+    Event,
+    Frames,
+    HeldParts,
+    Job,
+    NumberedClientEnd,
+    Reply,
+    Revoked,
+    WorkerEnd,
+)
+from polydomo.wire.zmtp.extensions import MAX_DIGITS
+
+
+class EmqpClientEnd(NumberedClientEnd):
+    """A client with any number of concurrent requests, each with its own message id."""
+
+    protocol = "emqp"
+    carries_keys = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def request(
+        self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"", once: bytes = b""
+    ) -> None:
+        msgid = self.new_id()
+        self.track(key, msgid)
+        asked = b"reply-requested"
+        if timeout > 0:
+            asked += b",timeout:%d" % max(1, round(timeout))
+        if once:
+            asked += b",%b:%b" % (emqp_headers.IDEMPOTENCY_KEY.encode(), once)
+        if headers:
+            asked += b"," + headers
+        self.out.append([b"", HEADER, b"REQUEST", msgid, service, asked, b"".join(body)])
+
+    def publish(self, topic: bytes, message: bytes) -> None:
+        """Publishes to all subscribers of a prefix of ``topic``."""
+        self.out.append([b"", HEADER, b"PUBLISH", self.new_id(), topic, message])
+
+    def schedule(
+        self, queue: bytes, message: bytes, interval: int = -1, cron: bytes = b"", headers: bytes = b"guarantee"
+    ) -> None:
+        """Asks a scheduler to send ``message`` to ``queue`` every ``interval`` seconds, or, without one, as ``cron`` says."""
+        self.out.append([b"", HEADER, b"SCHEDULE", self.new_id(), queue, headers, b"%d" % interval, message, cron])
+
+    def unschedule(self, queue: bytes, message: bytes) -> None:
+        """Removes the schedule of the same message."""
+        self.out.append([b"", HEADER, b"UNSCHEDULE", self.new_id(), queue, b"", b"-1", message, b""])
+
+    def receive(self, message: Frames) -> list[Event]:
+        check(message)
+        command = message[2]
+        if command == b"HEARTBEAT":
+            return []
+        if command == b"DISCONNECT" or command == b"KBYE":
+            return [Dismissed(command.decode())]
+        if command != b"REPLY" or not 5 <= len(message) <= 6:
+            raise ProtocolViolation("not an eMQP message to a client")
+        # EventMQ's router acknowledges each REQUEST with a REPLY of five frames under an id that is not ours. The document's reply
+        # has five frames under our id.
+        msgid = message[5] if len(message) == 6 else message[3]
+        key = self.settle(msgid)
+        return [] if key is None else [Reply(key, [message[4]])]
+
+    def cancellation(self, identity: bytes, expired: bool) -> Frames:
+        return [b"", HEADER, b"CANCEL", self.new_id(), identity, *([EXPIRED] if expired else [])]
+
+    def new_id(self) -> bytes:
+        self.count += 1
+        return b"c%d" % self.count
+
+
+class EmqpWorkerEnd(WorkerEnd):
+    """A worker that sends one READY for each free slot. If it prefetches, and the broker understands it, it names its window instead.
+
+    A request for a queue without workers may be sent to a worker of ``default``; then the job's ``service`` is a name that was not in
+    ``open``.
+    """
+
+    protocol = "emqp"
+    slots = EMQP_MAX_SLOTS
+    interval = EMQP_BEAT
+    patience = EMQP_PATIENCE
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.jobs: dict[bytes, Job] = {}  # by the id of the REQUEST
+        self.parts: dict[bytes, HeldParts] = {}
+        self.runs = 0
+        self.prefetch = 0  # if not 0, the worker has named its window instead of sending READYs
+        self.draining = False
+        self.left = False
+
+    def capacity(self) -> int:
+        return self.slots if self.agreed.give_back else 1  # a failure must not take other jobs with it
+
+    def open(self, services: list[bytes], slots: int = 1, prefetch: int = 0) -> None:
+        queues = json.dumps([[EMQP_WEIGHT, service.decode()] for service in services])
+        self.say(b"INFORM", [queues.encode(), b"worker"])
+        if prefetch and self.agreed.window:
+            self.prefetch = prefetch
+            self.grow(slots)
+        else:
+            self.grow(min(slots + prefetch, self.slots))
+
+    def grow(self, count: int) -> None:
+        self.runs += count
+        if self.prefetch:
+            self.say(b"CREDIT", [b"%d" % (self.runs + self.prefetch), b"%d" % self.runs])
+            return
+        for _ in range(count):
+            self._ready()
+
+    def _ready(self) -> None:
+        if not self.draining and not self.prefetch:
+            self.say(b"READY", [])
+
+    def receive(self, message: Frames) -> list[Event]:
+        if self.left:
+            return []
+        check(message)
+        command = message[2]
+        if command == b"REQUEST":
+            if len(message) != 7:
+                raise ProtocolViolation(f"REQUEST of {len(message)} frames")
+            msgid = message[3]
+            if msgid in self.jobs:
+                raise ProtocolViolation("a second REQUEST under an id that is still held")
+            headers = {name: value or "" for name, value in emqp_headers.items(message[5])}
+            timeout = emqp_headers.read(message[5]).timeout
+            exact = headers.get(emqp_headers.TIMEOUT_MS, "")
+            if self.agreed.deadline_jobs and exact.isdigit():
+                timeout = int(headers.pop(emqp_headers.TIMEOUT_MS)[:MAX_DIGITS]) / 1000
+            job = Job(message[4], [message[6]], msgid, timeout, headers, msgid)
+            job.job, job.key = headers.get(emqp_headers.JOB, ""), headers.get(emqp_headers.KEY, "")
+            self.jobs[msgid] = job
+            return [job]
+        if command == b"HEARTBEAT" or command == b"ACK":
+            return []
+        if command in (b"CANCEL", b"REVOKE") and len(message) == 5:
+            unwanted = self.jobs.get(message[4])
+            if unwanted is None:
+                return []  # its reply is on the way
+            return [Cancelled(unwanted) if command == b"CANCEL" else Revoked(unwanted)]
+        if command == b"DISCONNECT" or command == b"KBYE":
+            self.left = True
+            return [Dismissed(command.decode())]
+        raise ProtocolViolation("not an eMQP message to a worker")
+
+    def beat(self) -> None:
+        self.say(b"HEARTBEAT", [])
+
+    def partial(self, job: Job, body: Frames) -> None:
+        msgid = self.held(job)
+        if msgid not in self.parts:
+            self.parts[msgid] = HeldParts("eMQP")
+        self.parts[msgid].add(body)
+
+    def final(self, job: Job, body: Frames) -> None:
+        msgid = self.held(job)
+        parts = self.parts.pop(msgid, None)
+        whole = b"".join(body if parts is None else parts.join(body))
+        del self.jobs[msgid]
+        self.say(b"REPLY", [whole, msgid])
+        self._ready()
+
+    def fail(self, job: Job, code: str, text: str) -> bool:
+        self.held(job)
+        if self.agreed.fail and code in PERMANENT_CODES:
+            self._return(b"FAIL", job, code.encode(), text.encode("utf-8", "replace"))
+            return False
+        if self.agreed.give_back:
+            self._return(b"RETURN", job)
+            return False
+        self.close()  # eMQP has no message for failures: disconnecting makes the broker requeue the request
+        return True
+
+    def release(self, job: Job) -> bool:
+        if not self.agreed.give_back:
+            return False
+        self._return(b"RELEASED" if self.agreed.window else b"RETURN", job)
+        return True
+
+    def keep(self, job: Job) -> None:
+        self.say(b"KEPT", [self.held(job)])
+
+    def _return(self, command: bytes, job: Job, *rest: bytes) -> None:
+        msgid = self.held(job)
+        del self.jobs[msgid]
+        self.parts.pop(msgid, None)
+        self.say(command, [msgid, *rest])
+        self._ready()
+
+    def drain(self) -> None:
+        self.draining = True  # no more READY: the worker finishes what it holds
+        if self.prefetch:
+            self.say(b"CREDIT", [b"0", b"0"])
+
+    def close(self) -> None:
+        self.say(b"DISCONNECT", [])
+        self.left = True
+
+    def say(self, command: bytes, rest: Frames) -> None:
+        if not self.left:
+            self.count += 1
+            self.out.append([b"", HEADER, command, b"w%d" % self.count, *rest])
+
+    def held(self, job: Job) -> bytes:
+        assert isinstance(job.ref, bytes)
+        if self.jobs.get(job.ref) is not job:
+            raise ValueError("a reply to a request that this worker does not hold")
+        return job.ref
+
+
+def check(message: Frames) -> None:
+    if len(message) < 4 or message[0] or message[1] != HEADER:
+        raise ProtocolViolation("not a message of eMQP/1.0")

@@ -1,0 +1,1 @@
+"""The access file, and the principals of connections."""

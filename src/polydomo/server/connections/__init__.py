@@ -1,0 +1,1 @@
+"""Sockets: listeners, connections in both directions, and UDP."""

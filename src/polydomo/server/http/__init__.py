@@ -1,0 +1,1 @@
+"""HTTP endpoints that need the running server."""

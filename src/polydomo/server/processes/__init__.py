@@ -1,0 +1,1 @@
+"""One broker in several processes."""

@@ -1,0 +1,141 @@
+"""One broker in several processes: what each of them must know, and how it is joined to the others.
+
+The supervisor (``cli.broker.supervisor``) starts the processes and gives each a ``Plan``. All bind the same TCP ports with SO_REUSEPORT, so
+that the kernel spreads new connections over them; ``ipc://`` sockets are inherited from the supervisor, and whichever process is free
+accepts. Each process listens on a socket file in a private directory, and connects to those with a lower index: a bridge between each two
+of them (``broker/cluster/siblings.py``).
+"""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polydomo import limits
+from polydomo.errors import SettingError
+from polydomo.model.listener_roles import ROLES, SIBLING
+from polydomo.model.session import Session
+from polydomo.protocols.bridge.session import BridgeSession
+from polydomo.server.connections import listening
+from polydomo.server.connections.outgoing import Call
+from polydomo.server.job_store import OFF, patterns_of
+from polydomo.server.processes.handover import Handover, Receiver
+from polydomo.server.settings.settings import Listener, Settings
+from polydomo.wire.address import IPC, Address
+from polydomo.wire.link import Link
+
+if TYPE_CHECKING:
+    from polydomo.server.server import BrokerServer
+
+DBP = ROLES["dbp.listen"]
+
+
+@dataclass
+class Plan:
+    """Which process of a broker this is. The default is a broker of one process."""
+
+    index: int = 0
+    count: int = 1
+    directory: str = ""  # of the socket files that join the processes
+    inherited: "dict[str, int]" = field(
+        default_factory=dict
+    )  # ipc:// address -> file descriptor of its listening socket
+
+    def listeners(self, settings: Settings) -> "list[Listener]":
+        """What this process listens on. The catalog is at process 0."""
+        return [listener for listener in settings.listeners() if self.index == 0 or listener.role is not DBP]
+
+    async def bind(self, listener: Listener) -> listening.Listening:
+        """Raises SettingError."""
+        address = listener.address
+        if address.kind == IPC and str(address) in self.inherited:
+            return listening.Listening(address, [socket.socket(fileno=self.inherited[str(address)])], own_file=False)
+        return await listening.bind(address, self.count > 1)
+
+    def socket_of(self, index: int) -> Path:
+        return Path(self.directory) / f"{index}.sock"
+
+
+def pass_jobs_on(server: "BrokerServer") -> None:
+    """In a process without the job store: durable requests go to process 0. Called before ``start``."""
+    settings = server.settings
+    if settings.store != OFF:
+        server.broker.siblings.pass_jobs_on(patterns_of(settings))
+
+
+class Others:
+    """The other processes while all of them stop: each reports when it has finished, and ends when all have."""
+
+    def __init__(self, report: Callable[[bool], None]) -> None:
+        self._report = report
+        self.all_finished = asyncio.Event()
+
+    async def finished(self, idle: Callable[[], bool], end: float) -> None:
+        """Waits until the supervisor says that all processes have finished their requests, or until ``end``."""
+        last: bool | None = None
+        while not self.all_finished.is_set() and time.monotonic() < end:
+            now = idle()
+            if now is not last:
+                last = now
+                self._report(now)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.all_finished.wait(), limits.PROCESS_LOOK)
+
+
+class Processes:
+    """This process' side of the joints."""
+
+    def __init__(self, server: "BrokerServer") -> None:
+        self._server = server
+        self._plan = server.plan
+        self._calls: list[Call] = []
+        self._listening: asyncio.Server | None = None
+        self._receiver: Receiver | None = None
+        self.handover: Handover | None = None
+        server.broker.siblings.render_metrics = server.metrics.get
+
+    async def start(self) -> None:
+        """Raises SettingError."""
+        server, plan = self._server, self._plan
+        path = plan.socket_of(plan.index)
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()  # of this process before it was restarted
+        try:
+            self._listening = await server.loop.create_unix_server(
+                lambda: server.make_connection(True, SIBLING, True), path=str(path)
+            )
+        except OSError as error:
+            raise SettingError(f"processes: cannot listen on {path}: {listening.reason(error)}") from None
+        if plan.index == 0:
+            self._receiver = Receiver(server, plan.directory)
+            self._receiver.start()
+        else:
+            self.handover = Handover(server, plan.directory)
+        self._calls = [self._join(index) for index in range(plan.index)]
+
+    def _join(self, index: int) -> Call:
+        server = self._server
+
+        def session(link: Link) -> Session:
+            return BridgeSession(server.broker, link, caller=True, sibling=True)
+
+        address = Address(IPC, path=str(self._plan.socket_of(index)))
+        return Call(server, address, b"DEALER", f"process {index}", session, quiet=True)
+
+    def joined(self) -> bool:
+        """Whether there is a bridge to each other process."""
+        return len(self._server.broker.siblings.bridges) == self._plan.count - 1
+
+    def stop(self) -> None:
+        for call in self._calls:
+            call.stop()
+        if self._listening is not None:
+            self._listening.close()
+        if self._receiver is not None:
+            self._receiver.stop()
+        if self.handover is not None:
+            self.handover.stop()

@@ -1,0 +1,1 @@
+"""The settings of a broker: keys, types, files, flags and variables."""

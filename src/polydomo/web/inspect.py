@@ -1,0 +1,74 @@
+"""``GET /v1/services`` and similar endpoints: the built-in services (``polydomo.*``) over HTTP.
+
+Each is an ordinary request to a built-in service, with the same permissions, limits and content.
+"""
+
+from typing import Final
+
+from polydomo.model.request import Request
+from polydomo.native import mypyc_attr
+from polydomo.web.call import fail
+from polydomo.web.content import JSON, dump
+from polydomo.web.session import Endpoint, Exchange, HttpSession
+from polydomo.wire.frames import Body, flat, join
+from polydomo.wire.http.head import HttpError, RequestHead
+
+PAGES: Final = (
+    "status",
+    "services",
+    "workers",
+    "clients",
+    "requests",
+    "gone",
+    "figures",
+    "topics",
+    "catalog",
+    "journal",
+)
+
+
+class InspectExchange(Exchange):
+    def __init__(self, session: HttpSession) -> None:
+        self.session = session
+
+    def final(self, request: Request, body: Body) -> None:
+        self.session.reply(200, JSON, flat(body), b"Cache-Control: no-store\r\n")
+
+    def failure(self, request: Request, code: str, text: str) -> None:
+        fail(self.session, request, code, text)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class InspectEndpoint(Endpoint):
+    """One built-in service."""
+
+    def __init__(self, service: bytes) -> None:
+        self.service = service
+
+    def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
+        if path not in ([], [""]):
+            raise HttpError(404, "there is nothing below this path", close=False)
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        session.ask(self.service, b"", InspectExchange(session))
+
+
+class QueryEndpoint(InspectEndpoint):
+    """One built-in service that takes a JSON object: the query parameters, with numbers converted."""
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        query: dict[str, object] = {}
+        for name, value in head.parameters().items():
+            query[name] = int(value) if value.isascii() and value.isdigit() and len(value) < 16 else value
+        session.ask(self.service, join([dump(query)]) if query else b"", InspectExchange(session))
+
+
+class SchemaEndpoint(InspectEndpoint):
+    """``/v1/schema`` and ``/v1/schema/{service}``."""
+
+    def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
+        pass
+
+    def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        name = "/".join(path).encode()
+        session.ask(self.service, join([name]) if name and not name.startswith(b"{") else b"", InspectExchange(session))

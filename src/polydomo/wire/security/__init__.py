@@ -1,0 +1,1 @@
+"""Security of ZMTP connections: CURVE and PLAIN, and keys as text."""
