@@ -15,8 +15,9 @@ FUZZ_MINUTES ?= 5
 # Some machines forbid Python to save bytecode, and then each of the hundreds of processes that tests start compiles all it imports again.
 export PYTHONDONTWRITEBYTECODE :=
 # What runs with the compiled core in `make test`: the core's own tests, some seeds and mutants of the simulators, and some calls over sockets.
-COMPILED_TESTS ?= tests/wire tests/broker tests/jobs/test_jobs.py tests/server/test_faults.py tests/client/test_client.py tests/worker/test_worker.py tests/journal/test_rows.py tests/journal/test_tee.py \
-	$(addprefix tests/protocols/test_,bridge.py dcp.py detect.py dialogues.py emqp.py extensions.py extension_keys.py fast_paths.py mdp1.py mdp2.py mdx.py memo.py registry.py) \
+COMPILED_TESTS ?= tests/wire tests/broker tests/server/test_faults.py tests/client/test_client.py tests/worker/test_worker.py tests/journal/recording/test_rows.py tests/journal/recording/test_tee.py \
+	$(addprefix tests/protocols/,bridge/test_session.py dcp/test_session.py emqp/test_session.py mdp/test_mdp1.py mdp/test_mdp2.py mdp/test_dialogues.py mdx/test_session.py memo/test_session.py) \
+	$(addprefix tests/protocols/test_,detect.py extensions.py extension_keys.py fast_paths.py registry.py) \
 	$(addprefix tests/sim/test_,seeds.py::test_seeds[1] durable.py::test_some_seeds_hold memoised.py::test_seeds_hold) \
 	tests/sim/test_simulator.py::test_the_compiled_core_tells_the_same_story_as_the_interpreted_one \
 	$(addprefix tests/sim/test_mutants.py::test_the_mutant_is_found,[no-fencing] [final-twice] [token-reused])

@@ -22,10 +22,10 @@ from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.extensions import Extensions
 from polydomo.wire.zmtp.link import ZmtpLink
 from sim.http_ends import HttpPeerLink
+from tests.broker.jobs.kept import keep_jobs
 from tests.entropy import Counting
-from tests.jobs.kept import keep_jobs
 from tests.protocols.mdx_dcp_rig import Notes
-from tests.wire.curve_rig import World as CurveWorld
+from tests.wire.security.curve_rig import World as CurveWorld
 
 BUSY_TIMEOUT = 30.0  # silence allowed to a busy worker; the default would only make the tests longer
 CURVE_SIDES: frozenset[str] = (

@@ -14,7 +14,7 @@ from polydomo.wire.close_reason import CloseCause, CloseReason
 from tests.authority.place import Place, emqp, schedule, wait_for
 from tests.authority.test_bridges import IDENTITY, PRINCIPALS, RULES, Hostile, node_with, peer
 from tests.broker.net import Net, Node
-from tests.protocols.memo_fakes import World
+from tests.protocols.memo.fakes import World
 
 FEW = """
 [[allow]]

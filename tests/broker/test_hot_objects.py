@@ -9,7 +9,7 @@ from polydomo.protocols.mdx.session import MdxSession
 from polydomo.wire.link import Handler, Hub
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.broker.rig import World
-from tests.wire.zmtp_rig import GREETING_31, ready
+from tests.wire.zmtp.rig import GREETING_31, ready
 
 SHARED_KEYS = 30
 

@@ -104,7 +104,7 @@ ELSEWHERE = {
     "discover", "config", "context list", "subscribe",  # addresses, topics, settings and names: nothing that has a form here
     "replay",  # below: it needs a journal with payloads
     "query",  # rows as the query names them
-    "memo ls",  # empty here; tests/cli/test_web.py
+    "memo ls",  # empty here; tests/cli/calls/test_typed_calls.py
     "cancel", "dead retry", "dead drop",  # one id and a word; tests/cli/test_jobs.py
 }  # fmt: skip
 

@@ -26,8 +26,8 @@ from polydomo.stores.memo import MemoStore
 from polydomo.stores.sqlite import SqliteBackend
 from polydomo.wire.security.sodium import public_key
 from tests.damage.images import NOW, Content, damage, make_jobs, make_memo
+from tests.journal.files.test_writer import AGES, started
 from tests.journal.stage import live
-from tests.journal.test_writer import AGES, started
 
 TARGETS = ("jobs.db", "jobs.db", "jobs-wal", "memo.db", "memo-wal", "segment", "key", "access")
 

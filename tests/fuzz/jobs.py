@@ -4,8 +4,8 @@ from polydomo.broker.jobs import services, titanic
 from polydomo.model.job_messages import make_id, write_message
 from polydomo.stores.memory import MemoryBackend
 from polydomo.wire import frames
+from tests.broker.jobs.kept import keep_jobs
 from tests.fuzz.targets import Room, target
-from tests.jobs.kept import keep_jobs
 
 NAMES = sorted(services.NAMES | titanic.NAMES)
 

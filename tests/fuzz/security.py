@@ -8,7 +8,7 @@ from polydomo.wire.security.keys import format_certificate, parse_certificate
 from polydomo.wire.security.mechanism import Mechanism
 from polydomo.wire.security.plain import PlainClient, PlainServer
 from tests.fuzz.targets import target
-from tests.wire.curve_rig import World, say, split
+from tests.wire.security.curve_rig import World, say, split
 
 KEY = bytes(range(32))
 SERVER_STAGES = (b"HELLO", b"INITIATE", b"HELLO", b"READY", b"ERROR")

@@ -1,29 +1,5 @@
-"""Fixtures of several tests of jobs: a PostgreSQL server, and a backend of each kind."""
+"""The PostgreSQL server that tests/stores and some tests here use."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from tests.stores.conftest import postgres
 
-import pytest
-
-from tests.jobs.cases import Case
-from tests.postgres import Postgres
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    server = Postgres()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
-
-
-@pytest.fixture(
-    params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.xdist_group("postgres"))],
-)
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
-    server = request.getfixturevalue("postgres") if request.param == "postgresql" else None
-    made = Case(request.param, tmp_path, server)
-    yield made
-    made.backend.close()
+__all__ = ["postgres"]

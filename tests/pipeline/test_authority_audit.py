@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from polydomo.journal import schema
 from polydomo.journal.reading import audit
-from tests.journal.test_authority_audit import (
+from tests.journal.reading.test_authority_audit import (
     ATTEMPT,
     EVALUATED,
     EVALUATION,

@@ -6,7 +6,7 @@ from polydomo.limits import MAX_TOPIC
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.pubsub.session import SubscriberSession
 from polydomo.wire.security.mechanism import command
-from tests.protocols.mdp_rig import Frames, Peer, Rig, long_form
+from tests.protocols.mdp.rig import Frames, Peer, Rig, long_form
 
 FIRST: "list[tuple[Frames, str, str]]" = [
     ([b"", b"MDPC01", b"echo", b"x"], "mdp1", ""),

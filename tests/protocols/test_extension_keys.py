@@ -7,8 +7,8 @@ from polydomo.protocols.mdx.ends import MdxClientEnd
 from polydomo.protocols.mdx.session import MdxSession
 from polydomo.wire.zmtp.extensions import NO_EXTENSIONS
 from tests.protocols.extended_peers import client_of, jobs_of, peer_of, worker_of
+from tests.protocols.mdx.peers import C
 from tests.protocols.mdx_dcp_rig import Rig
-from tests.protocols.mdx_peers import C
 
 
 @pytest.fixture

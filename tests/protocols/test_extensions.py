@@ -11,8 +11,8 @@ from polydomo.wire.link import Handler, Hub
 from polydomo.wire.zmtp.extensions import NO_EXTENSIONS, Extensions, parse
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.protocols.extended_peers import BROKER, SESSIONS, WORKERS, client_of, jobs_of, peer_of, worker_of
+from tests.protocols.mdx.peers import C, W
 from tests.protocols.mdx_dcp_rig import Peer, Rig
-from tests.protocols.mdx_peers import C, W
 
 each = pytest.mark.parametrize("protocol", list(SESSIONS))
 

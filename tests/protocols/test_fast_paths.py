@@ -14,7 +14,7 @@ from polydomo.protocols.mdx.session import MdxSession
 from polydomo.wire.frames import join
 from sim.replacing import swap
 from tests.forms import replaces_core
-from tests.protocols.mdp_rig import Rig, long_form
+from tests.protocols.mdp.rig import Rig, long_form
 
 Frames = list[bytes]
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from polydomo.protocols.dbp import session as dbp
 from polydomo.wire.frames import join
-from tests.protocols.mdp_rig import Rig, long_form
+from tests.protocols.mdp.rig import Rig, long_form
 
 EMPTY = b""
 token = object()  # stands for something the peer was given: an address, an id

@@ -1,0 +1,386 @@
+"""The life of a job: stored before it is reported, retries, dead letters, keys, repeats, leadership."""
+
+import pytest
+
+from polydomo.broker.jobs import invariants, orders
+from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.jobs import EXPIRED
+from polydomo.broker.jobs.ops import FULL, NOT_LEADER, Get, ScheduleRow, StoreError
+from polydomo.limits import COST_JOB
+from polydomo.model.request import FAILED, GAVE_UP, NO_WORKER, REFUSED, TOO_LARGE
+from polydomo.model.retry_policy import Backoff
+from tests.broker.jobs.machine import World
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.lead()
+    world.room[b"work"] = 2
+    return world
+
+
+def stored(world: World, id: str) -> tuple[str, str, int]:
+    op = Get(id)
+    world.backend.read(op)
+    assert op.job is not None
+    return op.job.state, op.job.outcome, op.job.attempts
+
+
+def test_nothing_is_acknowledged_or_started_before_it_is_on_disk(world: World) -> None:
+    world.submit("A")
+    assert (world.heard(), world.started) == ([], [])
+    world.store.sync()
+    assert world.heard() == [("A", states.OPEN)] and [job.id for job in world.started] == ["A"]
+    world.jobs.wait("A", world.hear)
+    world.end()
+    assert world.heard() == []
+    world.store.sync()
+    assert world.heard() == [("A", states.DONE)] and stored(world, "A") == (states.DONE, "ok", 1)
+    assert not world.jobs.open
+    invariants.check(world.jobs)
+
+
+def test_a_restart_before_the_disk_forgets_the_job_and_after_it_runs_it(world: World) -> None:
+    world.submit("A")
+    world.store.sync()
+    world.submit("B")
+    again = World(world.backend)
+    again.room[b"work"] = 9
+    again.lead()
+    assert [job.id for job in again.started] == ["A"]
+
+
+def test_a_restart_before_the_outcome_is_on_disk_runs_it_again(world: World) -> None:
+    world.submit("A")
+    world.store.sync()
+    world.end()
+    again = World(world.backend)
+    again.room[b"work"] = 1
+    again.lead()
+    again.end()
+    again.store.sync()
+    assert stored(again, "A")[0] == states.DONE
+    world.store.sync()  # the first broker wakes up: it is fenced
+    assert world.heard() == [("A", states.OPEN)]
+    assert again.jobs.counters.done == 1
+
+
+def test_failed_attempts_wait_longer_and_longer_then_the_job_is_dead(world: World) -> None:
+    world.submit("A")
+    world.store.sync()
+    world.jobs.wait("A", world.hear)
+    for wait in (1.0, 2.0):
+        world.fail()
+        world.store.sync()
+        assert world.started == []
+        world.pass_time(wait - 0.01)
+        assert world.started == []
+        world.pass_time(0.01)
+        assert len(world.started) == 1
+    job = world.fail()
+    world.store.sync()
+    assert world.heard() == [("A", states.OPEN), ("A", states.DEAD)]
+    assert stored(world, "A") == (states.DEAD, FAILED, 3)
+    assert [row["attempt"] for row in job.story] == [1, 2, 3]
+    assert job.story[0]["reason"] == "it was failed"
+
+
+def test_progress_survives_a_restart(world: World) -> None:
+    world.submit("A")
+    world.store.sync()
+    world.fail()
+    world.store.sync()
+    again = World(world.backend)
+    again.room[b"work"] = 1
+    again.lead()
+    assert again.started == []
+    again.pass_time(1.0)
+    assert again.started[0].attempts == 1 and len(again.started[0].story) == 1
+
+
+def test_a_worker_may_say_when_to_try_again(world: World) -> None:
+    world.submit("A")
+    world.store.sync()
+    world.end(FAILED, after=7.0)
+    world.pass_time(6.9)
+    assert not world.started
+    world.pass_time(0.2)
+    assert world.started
+
+
+def test_a_job_that_was_not_started_uses_no_attempt(world: World) -> None:
+    world.submit("A")
+    world.store.sync()
+    world.room[b"work"] = 0
+    world.end(NO_WORKER, taken=False)
+    assert world.jobs.open["A"].attempts == 0 and not world.started
+    world.room[b"work"] = 1
+    world.jobs.service_changed(b"work")
+    assert world.started
+    world.end(REFUSED, taken=False)
+    world.pass_time(1.0)
+    assert world.started and world.started[0].attempts == 0
+
+
+def test_a_lost_worker_is_an_attempt(world: World) -> None:
+    world.submit("A", backoff=Backoff(attempts=2, first=0.0, most=0.0))
+    world.store.sync()
+    world.end(GAVE_UP)
+    world.pass_time(0.0)
+    world.end(GAVE_UP)
+    world.store.sync()
+    assert stored(world, "A") == (states.DEAD, GAVE_UP, 2)
+
+
+def test_a_result_that_is_too_large_is_not_tried_again(world: World) -> None:
+    world.submit("A")
+    world.store.sync()
+    world.end(TOO_LARGE)
+    world.store.sync()
+    assert stored(world, "A")[0] == states.DEAD
+
+
+def test_priorities_then_age_within_what_the_workers_can_use(world: World) -> None:
+    world.room[b"work"] = 0
+    for id, priority in (("A", 0), ("B", 5), ("C", 0), ("D", 5)):
+        world.submit(id, priority=priority)
+    world.store.sync()
+    world.room[b"work"] = 2
+    world.jobs.service_changed(b"work")
+    assert [job.id for job in world.started] == ["B", "D"]
+    world.end()
+    assert [job.id for job in world.started] == ["D", "A"]
+
+
+def test_a_delay_and_a_time_to_live(world: World) -> None:
+    world.submit("A", due=world.time + 10)
+    world.submit("B", due=world.time + 10, expires=world.time + 5)
+    world.store.sync()
+    assert not world.started
+    world.pass_time(5.0)
+    assert stored(world, "B")[:2] == (states.DEAD, EXPIRED)
+    world.pass_time(5.0)
+    assert [job.id for job in world.started] == ["A"]
+
+
+def test_a_retry_after_the_end_of_life_is_not_made(world: World) -> None:
+    world.submit("A", expires=world.time + 0.5)
+    world.store.sync()
+    world.fail()
+    world.store.sync()
+    assert stored(world, "A")[:2] == (states.DEAD, EXPIRED)
+
+
+def test_the_same_key_is_the_same_job(world: World) -> None:
+    world.submit("A", key="k")
+    world.submit("B", key="k")  # before the first is on disk
+    world.store.sync()
+    assert world.heard() == [("A", states.OPEN), ("A", states.OPEN)] and len(world.started) == 1
+    world.submit("C", key="k")
+    assert world.heard() == [("A", states.OPEN)]
+    world.end()
+    world.store.sync()
+    world.submit("D", key="k")
+    world.store.sync()
+    assert world.heard() == [("A", states.DONE)] and not world.started
+    world.pass_time(200.0)  # its result is kept no longer
+    world.submit("E", key="k")
+    world.store.sync()
+    assert world.heard() == [("E", states.OPEN)]
+
+
+def test_a_job_can_be_cancelled_in_any_phase(world: World) -> None:
+    world.room[b"work"] = 1
+    world.submit("A")
+    world.submit("B")
+    world.submit("C", due=world.time + 100)
+    world.store.sync()
+    world.heard()
+    for id in "ABC":
+        orders.cancel(world.jobs, id, "no longer wanted", world.hear)
+        world.store.sync()
+    assert world.heard() == [("A", states.CANCELLED), ("B", states.CANCELLED), ("C", states.CANCELLED)]
+    assert world.stopped[0] == "A"
+    orders.cancel(world.jobs, "A", "again", world.hear)
+    orders.cancel(world.jobs, "X", "unknown", world.hear)
+    world.store.sync()
+    assert world.heard() == [("A", states.CANCELLED), ("", "none")]
+    world.pass_time(200.0)
+    assert not world.jobs.open
+
+
+def test_dead_jobs_are_reopened_and_removed(world: World) -> None:
+    world.submit("A", backoff=Backoff(attempts=1))
+    world.store.sync()
+    world.fail()
+    world.store.sync()
+    world.heard()
+    orders.reopen(world.jobs, "A", world.hear)
+    orders.reopen(world.jobs, "X", world.hear)
+    world.store.sync()
+    assert world.heard() == [("A", states.OPEN), ("", "none")]
+    assert world.started[0].attempts == 0
+    world.fail()
+    world.store.sync()
+    removed: list[bool] = []
+    orders.remove(world.jobs, "A", lambda done, error: removed.append(done))
+    world.store.sync()
+    assert removed == [True]
+
+
+def test_a_paused_service_waits(world: World) -> None:
+    orders.pause(world.jobs, b"work", True)
+    world.submit("A")
+    world.pass_time(1e6)
+    assert not world.started
+    again = World(world.backend)
+    again.room[b"work"] = 1
+    again.lead()
+    assert not again.started  # the pause was stored
+    orders.pause(again.jobs, b"work", False)
+    assert again.started
+
+
+def test_the_repeat_of_a_plain_request_finds_its_job_once(world: World) -> None:
+    for id in "AB":
+        world.submit(id, digest=b"same", origin=states.REQUEST)
+    world.store.sync()
+    world.jobs.wait("A", world.hear)
+    world.jobs.wait("B", world.hear)
+    world.heard()
+    assert world.jobs.claim(b"same") == ""  # their clients are there
+    world.jobs.stop_waiting("A", world.hear)
+    world.end()
+    world.end()
+    world.store.sync()
+    assert world.jobs.claim(b"same") == "A"
+    assert world.jobs.claim(b"same") == ""
+    world.store.sync()
+    assert world.heard() == [("B", states.DONE)]
+    again = World(world.backend)
+    again.lead()
+    assert again.jobs.claim(b"same") == "A"  # B's result was sent
+    assert again.jobs.claim(b"same") == ""
+    later = World(world.backend)
+    later.lead()
+    later.time += 1000.0
+    assert later.jobs.claim(b"same") == ""
+
+
+def test_at_its_limits_new_jobs_are_refused(world: World) -> None:
+    world.policy.max_jobs = 2
+    for id in "ABC":
+        world.submit(id)
+    world.store.sync()
+    assert world.heard() == [("", FULL), ("A", states.OPEN), ("B", states.OPEN)]
+    world.policy.max_jobs = 100
+    world.policy.max_bytes = 8
+    world.submit("D")
+    world.store.trouble = StoreError(FULL, "the disk is full")
+    world.policy.max_bytes = 100
+    world.submit("E")
+    assert world.heard() == [("", FULL), ("", FULL)]
+
+
+def test_a_follower_rejects_jobs_and_names_the_leader(world: World) -> None:
+    world.submit("A")
+    world.store.sync()
+    world.submit("B")
+    world.jobs.wait("A", world.hear)
+    world.heard()
+    world.backend.acquire("b", "", 10.0)
+    world.store.sync()
+    assert world.heard() == [("", NOT_LEADER)]
+    world.jobs.follow("tcp://b", "the lease is another's")
+    assert world.heard() == [("", NOT_LEADER)] and world.stopped == ["A"]
+    world.submit("C")
+    world.jobs.find("A", world.hear)
+    orders.reopen(world.jobs, "A", world.hear)
+    assert world.heard() == [("", NOT_LEADER)] * 3
+    assert "tcp://b" in world.jobs.not_leading().text
+    assert world.jobs.next_deadline() == 0.0
+
+
+def test_a_suspended_leader_starts_nothing(world: World) -> None:
+    world.jobs.suspend(True)
+    world.submit("A")
+    assert world.heard() == [("", NOT_LEADER)]
+    world.jobs.suspend(False)
+    world.submit("A")
+    world.store.sync()
+    assert world.started
+
+
+def test_a_suspended_leader_does_not_name_the_broker_that_it_followed(world: World) -> None:
+    world.jobs.follow("tcp://b", "another broker is the leader")
+    world.lead()
+    world.jobs.suspend(True)
+    error = world.jobs.not_leading()
+    assert error.code == NOT_LEADER and "tcp://b" not in error.text
+
+
+def schedule(world: World, timing: str = "every 10s", missed: str = "once") -> ScheduleRow:
+    row = ScheduleRow("tick", b"work", b"\x00\x01t", timing, "UTC", world.time)
+    row.missed = missed
+    world.schedules.check(row)
+    world.schedules.put(row, lambda done, error: None)
+    world.store.sync()
+    return row
+
+
+def test_a_schedule_runs_once_each_time(world: World) -> None:
+    schedule(world)
+    for _ in range(3):
+        world.pass_time(5.0)
+        assert not world.started
+        world.pass_time(5.0)
+        assert [job.schedule for job in world.started] == ["tick"]
+        world.end()
+        world.store.sync()
+    assert world.jobs.counters.fired == 3
+
+
+def test_a_run_that_is_being_stored_is_not_made_twice_by_a_failover(world: World) -> None:
+    schedule(world)
+    world.time += 10.0
+    world.schedules.run_due()  # and the broker is suspended before it is on disk
+    other = World(world.backend)
+    other.time = world.time + 3.0
+    other.room[b"work"] = 1
+    other.lead()
+    other.pass_time(0.0)
+    assert len(other.started) == 1
+    world.store.sync()
+    world.jobs.follow("", "fenced")
+    assert not world.started and len(other.jobs.open) == 1
+
+
+@pytest.mark.parametrize(("missed", "count"), [("once", 1), ("skip", 0)])
+def test_missed_runs(world: World, missed: str, count: int) -> None:
+    schedule(world, "0 * * * *", missed)
+    again = World(world.backend)
+    again.time = world.time + 86_400.0 + 1800.0 - (world.time % 3600.0)
+    again.room[b"work"] = 9
+    again.lead()
+    again.pass_time(0.0)
+    assert len(again.started) == count
+    again.pass_time(1800.0)
+    assert len(again.started) == count + 1
+
+
+def test_open_jobs_take_a_share_of_the_memory(world: World) -> None:
+    """Bodies, results until they are stored, and the jobs themselves count."""
+    world.submit("A", body=b"x" * 1000)
+    size = world.jobs.memory()
+    assert size >= 1000 + COST_JOB
+    world.policy.max_memory = 2 * size
+    world.submit("B", body=b"x" * 1000)
+    world.submit("C", body=b"x" * 1000)
+    world.store.sync()
+    assert world.heard() == [("", FULL), ("A", states.OPEN), ("B", states.OPEN)]
+    world.end(body=b"y" * 500)
+    assert world.jobs.memory() == 2 * size + 500
+    invariants.check(world.jobs)
+    world.store.sync()
+    assert world.jobs.memory() == size
