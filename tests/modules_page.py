@@ -1,4 +1,4 @@
-"""``python -m tests.modules_page``: writes docs/modules.md, the list of all modules, from the first sentences of their docstrings."""
+"""``python -m tests.modules_page``: writes docs/modules.md, the list of all packages, from the first sentences of their docstrings."""
 
 import ast
 import re
@@ -10,35 +10,40 @@ PAGE = ROOT / "docs" / "modules.md"
 
 HEAD = """# Modules
 
-Use this page to find the module for a task. It lists every module of `src/polydomo`, by layer, with its purpose;
+Use this page to find the module for a task. It lists the packages of `src/polydomo`, by layer, with their modules;
 [architecture.md](architecture.md) explains how the layers work together. `python -m tests.modules_page` writes it from the docstrings.
+
+| package | purpose | modules |
+|---|---|---|
 """
 
 
-def modules() -> list[Path]:
-    """All modules, relative to the package."""
-    return [path.relative_to(SOURCE) for path in sorted(SOURCE.rglob("*.py")) if path.name != "__init__.py"]
+def packages() -> dict[Path, list[str]]:
+    """The names of the modules of each package; packages relative to ``SOURCE``, in the order of the layers."""
+    from tests.test_layers import LAYERS
+
+    modules: dict[Path, list[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        names = modules.setdefault(path.parent.relative_to(SOURCE), [])
+        if path.name not in ("__init__.py", "__main__.py"):
+            names.append(path.stem)
+    order = ["", *LAYERS]
+    return dict(sorted(modules.items(), key=lambda item: (order.index(str(item[0]).split("/")[0].strip(".")), item[0])))
 
 
-def purpose(module: Path) -> str:
+def purpose(package: Path) -> str:
     """The first sentence of its docstring, as Markdown."""
-    text = ast.get_docstring(ast.parse((SOURCE / module).read_text(encoding="utf-8"))) or ""
+    text = ast.get_docstring(ast.parse((SOURCE / package / "__init__.py").read_text(encoding="utf-8"))) or ""
     first = re.split(r"(?<=[^.]\.)\s", " ".join(text.split("\n\n")[0].split()), maxsplit=1)[0]
     return first.replace("``", "`").replace("|", r"\|").removesuffix(".")
 
 
 def page() -> str:
-    layers: dict[str, list[Path]] = {}
-    for module in modules():
-        layers.setdefault("polydomo" if module.parent == Path() else module.parts[0], []).append(module)
-    from tests.test_layers import LAYERS
-
-    parts = [HEAD]
-    for layer in [*LAYERS, "polydomo"]:
-        rows = [f"| `{module}` | {purpose(module)} |\n" for module in layers.pop(layer)]
-        parts.append(f"\n## {layer}\n\n| module | purpose |\n|---|---|\n" + "".join(rows))
-    assert not layers, f"not a layer: {sorted(layers)}"
-    return "".join(parts)
+    rows = [
+        f"| `{'polydomo' if package == Path() else package}` | {purpose(package)} | {', '.join(names)} |\n"
+        for package, names in packages().items()
+    ]
+    return HEAD + "".join(rows)
 
 
 if __name__ == "__main__":
