@@ -35,7 +35,7 @@ NARROWER = {
     "stores": {"wire", "model", "protocols", "broker", "stores"},
     "client": {"wire", "model", "protocols", "client"},  # a program that only calls services carries no broker
     "worker": {"wire", "model", "protocols", "client", "worker"},
-    "pipeline": {"journal", "pipeline"},
+    "pipeline": {"model", "journal", "pipeline"},
     "spark": {"model", "protocols", "client", "worker", "journal", "spark"},  # executors carry no broker
 }
 

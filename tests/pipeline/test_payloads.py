@@ -61,8 +61,9 @@ def test_json_columns_are_inferred_and_added(tmp_path: Path) -> None:
         published(2, "sensors.b", json.dumps({"temperature": 21.5, "place": {"x": 1}, "time": "noon"}).encode()),
         published(3, "other", b"{}"),
     ]
-    summary = run(tmp_path, first, "sensors.*=json")
+    summary = run(tmp_path, first, "sensors.*=json", "*rs.?=json(place STRING)", "*.a=json(name STRING)")
     assert summary.rows["payloads_sensors"] == 2 and not summary.problems
+    assert summary.rows["payloads_rs"] == 2 and summary.rows["payloads_a"] == 1  # a pattern as in access rules
     found = rows_of(tmp_path, "payloads_sensors")
     assert [(row["source"], row["temperature"], row["name"], row["ok"]) for row in found] == [
         ("sensors.a", 20.0, "roof", True),

@@ -1,22 +1,15 @@
-"""Patterns of service names, such as those of the setting ``durable.services``."""
+"""The services of the setting ``durable.services``."""
 
 from polydomo.limits import MAX_DURABLE_NAMES
-
-
-def matches(pattern: bytes, name: bytes) -> bool:
-    """A pattern is a name, or a prefix followed by a star.
-
-    >>> matches(b"billing.*", b"billing.eu"), matches(b"render", b"render2"), matches(b"*", b"any")
-    (True, False, True)
-    """
-    return name.startswith(pattern[:-1]) if pattern.endswith(b"*") else name == pattern
+from polydomo.model.name_patterns import compiled
 
 
 class Patterns:
-    """A list of patterns. Answers are cached, because most requests repeat a service name."""
+    """A list of patterns (``model/name_patterns.py``). Answers are cached, because most requests repeat a service name."""
 
     def __init__(self, patterns: "list[bytes]") -> None:
         self.patterns = patterns
+        self._compiled = compiled([pattern.decode("utf-8", "surrogateescape") for pattern in patterns])
         self._known: dict[bytes, bool] = {}
 
     def covers(self, name: bytes) -> bool:
@@ -24,7 +17,7 @@ class Patterns:
             return False
         known = self._known.get(name)
         if known is None:
-            known = any(matches(pattern, name) for pattern in self.patterns)
+            known = self._compiled.fullmatch(name.decode("utf-8", "surrogateescape")) is not None
             if len(self._known) < MAX_DURABLE_NAMES:
                 self._known[name] = known
         return known

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import SettingError
 from polydomo.journal import schema
+from polydomo.model.name_patterns import regular_expression
 from polydomo.pipeline.commit import Store
 from polydomo.pipeline.payload_rows import ARROW, BASE, FIELDS, JSON, decode, find_fields
 from polydomo.pipeline.sql import placed, sql
@@ -36,14 +37,14 @@ _BASE_DDL = (
 class Payload:
     """The payloads of a service, or of topics, that become a table."""
 
-    pattern: str  # a service or topic; may end with ``*``
+    pattern: str  # of services or topics (``model/name_patterns.py``)
     format: str  # json or arrow
     name: str  # the table is ``payloads_<name>``
     columns: tuple[tuple[str, str], ...] = ()  # declared names and types; empty: inferred
 
 
 def parsed(text: str) -> Payload:
-    """``NAME=FORMAT`` or ``NAME=FORMAT(column TYPE, ...)``; NAME is a service or topic, and may end with ``*``.
+    """``NAME=FORMAT`` or ``NAME=FORMAT(column TYPE, ...)``; NAME is a service, a topic, or a pattern of them.
 
     >>> parsed("sensors.*=json").name
     'sensors'
@@ -63,7 +64,7 @@ def parsed(text: str) -> Payload:
         if len(words) != 2 or words[1].upper() not in _TYPES:
             raise SettingError(f"--payload: {one.strip()!r} is not a column and one of {', '.join(_TYPES)}")
         columns.append((words[0], words[1].upper()))
-    name = re.sub(r"\W+", "_", match[1].rstrip("*").strip(".")).strip("_").lower() or "all"
+    name = re.sub(r"\W+", "_", match[1].strip("*?.")).strip("_").lower() or "all"
     return Payload(match[1], match[2], name, tuple(columns))
 
 
@@ -77,9 +78,8 @@ class PayloadTables:
     def write(self, payload: Payload) -> None:
         if not self.work.counts["bodies"]:
             return
-        prefix = payload.pattern.rstrip("*")
         raw = sql(RAW, messages=self.work.messages)
-        raw = raw.where(raw.source.startswith(prefix) if payload.pattern.endswith("*") else raw.source == prefix)
+        raw = raw.where(raw.source.rlike(rf"(?s)^(?:{regular_expression(payload.pattern)})\z"))
         row, columns = self._known(payload)
         columns = self._columns(raw, payload, columns)
         taken: set[str] = set()

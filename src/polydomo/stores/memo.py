@@ -268,10 +268,10 @@ class MemoStore(MemoValues):
         return int(self._rows("SELECT coalesce(sum(size), 0) FROM reply")[0][0])
 
     def remove_replies(self, service: str) -> int:
-        """Removes the replies of one service, or of all with a prefix if the name ends with ``*``."""
-        if service.endswith("*"):
-            return self._drop("substr(service, 1, ?) = ?", (len(service) - 1, service[:-1]))
-        return self._drop("service = ?", (service,))
+        """Removes the replies of one service, or of all services that a pattern (``model/name_patterns.py``) matches."""
+        return self._drop(
+            "service GLOB ?", (service.replace("[", "[[]"),)
+        )  # GLOB has sets such as [a-z], our patterns do not
 
     def replies(self) -> list[dict[str, object]]:
         """The stored replies by service."""

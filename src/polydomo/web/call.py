@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from polydomo.limits import MAX_CONTROL, MAX_HTTP_TIMEOUT, MAX_IDEMPOTENCY_KEY, MAX_SERVICE_NAME
+from polydomo.model import durations
 from polydomo.model.request import Request
 from polydomo.model.service_schema import JSON_ENCODING
 from polydomo.web.content import (
@@ -38,7 +39,6 @@ from polydomo.wire.frames import Body, flat, join
 from polydomo.wire.http.head import HttpError, RequestHead
 
 OFFERED: Final = (OCTETS, TEXT, EVENTS, LINES, MULTIPART, JSON, FRAMES_JSON)
-UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 # A reply to GET may be HTML. It must not run scripts, load anything, or share the dashboard's origin.
 SANDBOX: Final = (
     b"Content-Security-Policy: sandbox allow-forms; default-src 'none'; style-src 'unsafe-inline'; form-action 'self'\r\n"
@@ -46,7 +46,6 @@ SANDBOX: Final = (
 )
 NO_STORE: Final = b"Cache-Control: no-store\r\n"
 
-_DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|)")
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -56,12 +55,10 @@ def duration(text: str, what: str) -> float:
     >>> duration("500ms", "Polydomo-Timeout")
     0.5
     """
-    match = _DURATION.fullmatch(text.strip())
-    seconds = float(match[1]) * UNITS[match[2]] if match is not None else -1.0
-    if not 0 <= seconds <= MAX_HTTP_TIMEOUT:
-        raise HttpError(
-            400, f"{what} must be seconds, or a number with ms, s, m or h, up to {MAX_HTTP_TIMEOUT:.0f} s", close=False
-        )
+    seconds = durations.read_duration(text)
+    if seconds is None or seconds > MAX_HTTP_TIMEOUT:
+        most = durations.show_duration(MAX_HTTP_TIMEOUT)
+        raise HttpError(400, f"{what} must be {durations.EXPECTED}, at most {most}", close=False)
     return seconds
 
 

@@ -76,7 +76,7 @@ def test_every_hour_passes_in_order_when_clocks_change() -> None:
     "text",
     [
         "", "* * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "5-1 * * * *", "*/0 * * * *", "a * * * *",
-        "every 5", "every s", "every 0.01s", "every 99999d", "* * * * * * *", "-1 * * * *", "1,,2 * * * *",
+        "every5s", "every s", "every 0.01s", "every 99999d", "* * * * * * *", "-1 * * * *", "1,,2 * * * *",
     ],
 )  # fmt: skip
 def test_invalid_values_are_refused(text: str) -> None:

@@ -4,11 +4,11 @@ A reload creates a new ``AccessRules``. Decisions are cached only inside it, so 
 Everything is denied unless a rule allows it.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from polydomo.limits import ACCESS_ANSWERS
+from polydomo.model.name_patterns import compiled, matches
 
 CALL: Final = "call"
 OFFER: Final = "offer"
@@ -117,19 +117,3 @@ class AccessRules:
             if principal in self.principals:
                 self._own[principal] = found
         return found
-
-
-def compiled(globs: Iterable[str]) -> "re.Pattern[str]":
-    """``*`` matches any number of characters, including dots; ``?`` matches one; everything else matches itself."""
-    return re.compile("|".join(f"(?:{_translated(glob)})" for glob in globs), re.DOTALL)
-
-
-def matches(glob: str, name: str) -> bool:
-    return re.fullmatch(_translated(glob), name, re.DOTALL) is not None
-
-
-def _translated(glob: str) -> str:
-    pieces = []
-    for character in re.sub(r"\*+", "*", glob):
-        pieces.append(".*" if character == "*" else "." if character == "?" else re.escape(character))
-    return "".join(pieces)

@@ -5,17 +5,18 @@ name (``jan``, ``mon``), a range ``a-b``, a step ``*/n`` or ``a-b/n``, or a list
 of month or the day of week matches, unless one of them is ``*``. ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly`` are
 shorthands.
 
-An interval is ``every 30s``, with ms, s, m, h or d; its runs are counted from the schedule's creation, so that they do not drift.
+An interval is ``every`` and a duration, such as ``every 30s``; its runs are counted from the schedule's creation, so that they do not
+drift.
 
 Daylight saving: a local time that does not exist on a day runs at the next existing time; one that exists twice runs once, at its first
 occurrence. Expressions whose hour is ``*`` or a step run in every hour that passes.
 """
 
-import re
 from datetime import datetime, timedelta, tzinfo
 
 from polydomo.errors import SettingError
 from polydomo.limits import SCHEDULE_LEAST
+from polydomo.model import durations
 
 MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 DAYS = "sun mon tue wed thu fri sat".split()
@@ -28,8 +29,6 @@ SHORTHANDS = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-_INTERVAL = re.compile(r"every\s+([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|min|h|d)", re.ASCII | re.IGNORECASE)
 HORIZON = 366 * 8 + 2  # days searched: 29 February comes at least every eight years
 
 
@@ -188,11 +187,12 @@ def read_timing(text: str) -> Timing:
     >>> read_timing("every 1.5m").text, read_timing("@daily").after(0.0, 0.0, UTC)
     ('every 90s', 86400.0)
     """
-    match = _INTERVAL.fullmatch(text.strip())
-    if match is not None:
-        return Interval(float(match[1]) * UNITS[match[2].lower()])
-    if text.strip().lower().startswith("every"):
-        raise SettingError(f'schedule: {text!r} is not an interval; use "every 30s", with ms, s, m, h or d')
+    words = text.split(None, 1)
+    if words and words[0].lower().startswith("every"):
+        seconds = durations.read_duration(words[1]) if words[0].lower() == "every" and len(words) == 2 else None
+        if seconds is None:
+            raise SettingError(f'schedule: {text!r} is not an interval; use "every" and {durations.EXPECTED}')
+        return Interval(seconds)
     return Cron(" ".join(text.split()))
 
 

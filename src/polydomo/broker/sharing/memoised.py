@@ -5,12 +5,12 @@ Two requests are identical if their service, version and body are equal.
 Each distinct body has one run at a time (``shared_runs``), whose reply is stored. Partial replies of a memoised service are joined.
 """
 
-from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from polydomo.broker.sharing.shared_runs import RunOwner, SharedRuns
 from polydomo.limits import MAX_MEMO_NAMES
+from polydomo.model.name_patterns import matches
 from polydomo.model.request import Request
 from polydomo.model.shared_run import MEMOISED, SharedRun
 from polydomo.protocols.memo.store_api import MemoValues, StoreFault
@@ -44,7 +44,7 @@ class Memoiser(RunOwner):
             if len(self._names) >= MAX_MEMO_NAMES:
                 self._names.clear()
             name = service.decode("utf-8", "replace")
-            known = self._names[service] = any(fnmatchcase(name, pattern) for pattern in self.patterns)
+            known = self._names[service] = any(matches(pattern, name) for pattern in self.patterns)
         return known
 
     def key_of(self, service: bytes, body: Body) -> bytes:

@@ -58,7 +58,7 @@ def ls(to: To = None, json: Json = False, timeout: Timeout = ANSWER_TIME) -> Non
 @commands.command()
 def rm(
     service: Annotated[
-        str, typer.Argument(metavar="SERVICE", help="Name of the service; `lint.*` matches all names with that prefix.")
+        str, typer.Argument(metavar="SERVICE", help="Name of the service, or a pattern such as `lint.*`.")
     ],
     to: To = None,
     timeout: Timeout = ANSWER_TIME,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polydomo.errors import PolydomoError, SettingError
+from polydomo.model.durations import EXPECTED, read_duration
 
 if TYPE_CHECKING:
     from polydomo.pipeline.session import Session
@@ -229,21 +230,15 @@ def pairs(given: list[str]) -> dict[str, str]:
     return made
 
 
-UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
 def seconds(text: str) -> float:
     """
     >>> [seconds(text) for text in ("200ms", "2h", "1.5s")]
     [0.2, 7200.0, 1.5]
     """
-    for unit in sorted(UNITS, key=len, reverse=True):
-        if text.endswith(unit):
-            try:
-                return float(text.removesuffix(unit)) * UNITS[unit]
-            except ValueError:
-                break
-    raise SettingError(f"{text!r} is not a time such as 200ms, 1.5s or 2h")
+    found = read_duration(text)
+    if found is None:
+        raise SettingError(f"{text!r} is not {EXPECTED}")
+    return found
 
 
 def parse_time(text: str | None, flag: str, end: bool = False) -> datetime | None:
@@ -253,10 +248,10 @@ def parse_time(text: str | None, flag: str, end: bool = False) -> datetime | Non
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        try:
-            return datetime.now(UTC) - timedelta(seconds=seconds(text))
-        except SettingError:
+        ago = read_duration(text) if text[-1:].isalpha() else None  # a number alone is more likely a wrong date
+        if ago is None:
             raise SettingError(f"{flag}: {text!r} is not a time such as 2026-01-31, 2026-01-31T07:30 or 2h") from None
+        return datetime.now(UTC) - timedelta(seconds=ago)
     found = found if found.tzinfo else found.replace(tzinfo=UTC)
     if end and len(text) <= len("2026-01-31"):
         found += timedelta(days=1) - timedelta(microseconds=1)

@@ -5,20 +5,16 @@ rejected value, or a SettingError with a complete message. ``show`` formats a va
 """
 
 import ipaddress
-import math
 import re
 from typing import Generic, TypeVar
 
 from polydomo.errors import SettingError
+from polydomo.model import durations
 from polydomo.stores.urls import without_password
 from polydomo.wire.address import parse_url
 
 T = TypeVar("T")
 
-_NUMBER = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*", re.ASCII)
-
-_SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 
@@ -114,7 +110,7 @@ class Size(Kind[int]):
         self.most = most
 
     def read(self, value: object) -> int:
-        number = _measure(value, _SIZES)
+        number = durations.read_size(value)
         if number is None or number != int(number):
             raise ValueError('must be a number of bytes, or a number with KiB, MiB or GiB, such as "64MiB"')
         if not self.least <= number <= self.most:
@@ -122,10 +118,7 @@ class Size(Kind[int]):
         return int(number)
 
     def show(self, value: int) -> str:
-        for unit in ("GiB", "MiB", "KiB"):
-            if value and value % _SIZES[unit.lower()] == 0:
-                return f"{value // _SIZES[unit.lower()]}{unit}"
-        return f"{value}B"
+        return durations.show_size(value)
 
 
 class Seconds(Kind[float]):
@@ -136,22 +129,15 @@ class Seconds(Kind[float]):
         self.most = most
 
     def read(self, value: object) -> float:
-        number = _measure(value, _TIMES)
+        number = durations.read_duration(value)
         if number is None:
-            raise ValueError(
-                'must be a number of seconds, or a number with ms, s, m, h or d, such as "2.5s", "500ms" or "15m"'
-            )
+            raise ValueError(f'must be {durations.EXPECTED}, such as "2.5s", "500ms" or "15m"')
         if not self.least <= number <= self.most:
             raise ValueError(f"must be from {self.show(self.least)} to {self.show(self.most)}")
         return number
 
     def show(self, value: float) -> str:
-        if 0 < value < 1 and math.isclose(value * 1000, round(value * 1000), abs_tol=1e-9):
-            return f"{round(value * 1000)}ms"
-        for unit, seconds in (("d", 86400), ("h", 3600)):
-            if value and value % seconds == 0:
-                return f"{value // seconds:.0f}{unit}"
-        return f"{value:.12g}s"
+        return durations.show_duration(value)
 
 
 class TextList(Kind[list[str]]):
@@ -305,16 +291,3 @@ class CountTable(Kind[dict[str, int]]):
 
     def show(self, value: dict[str, int]) -> str:
         return ",".join(f"{name}={number}" for name, number in value.items())
-
-
-def _measure(value: object, units: dict[str, int] | dict[str, float]) -> float | None:
-    """Parses a number, or a string of a number and one of ``units``; None if it is neither."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        return float(value) if math.isfinite(value) else None
-    match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
-    if match is None or match[2].lower() not in units:
-        return None
-    product = float(match[1].replace("_", "")) * units[match[2].lower()]
-    return round(product, 9) if math.isfinite(product) else None
