@@ -28,13 +28,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench.compare import HERE, cpu, free_port, wait_for
 from polydomo.broker.broker import Broker
 from polydomo.broker.entropy import Entropy
+from polydomo.broker.requests.transitions import new_request
 from polydomo.client.aio import AsyncClient
 from polydomo.journal import schema
 from polydomo.journal.journal import Journal
 from polydomo.journal.levels import Levels
 from polydomo.journal.reading.reader import Reader
 from polydomo.limits import JOURNAL_CHUNKS
-from polydomo.model.request import new_request
 from polydomo.model.service import Service, Worker
 from polydomo.model.session import Session
 from polydomo.wire.link import Handler, Hub, Link

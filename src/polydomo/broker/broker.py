@@ -20,7 +20,7 @@ Only the modules of this package change its state:
 The owner of the event loop sets ``now`` at the start of each turn. It calls ``run_timers`` at ``next_deadline``, ``end_turn`` once per
 turn, and ``was_suspended`` when the process did not run for a while.
 
-A request is QUEUED, then HELD by one worker at a time, then DONE. Only ``outcomes.end`` makes it DONE.
+``requests.transitions`` has the states of a request, and is the only module that changes them.
 """
 
 from polydomo.broker import sessions, shutdown, timekeeping
@@ -42,10 +42,11 @@ from polydomo.broker.observe.monitor import Monitor
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.observe.schemas import Schemas
 from polydomo.broker.policy import Policy
-from polydomo.broker.requests import admission, credit, deadlines, dispatch, outcomes, queues, replies
+from polydomo.broker.requests import admission, credit, deadlines, dispatch, outcomes, queues, replies, transitions
 from polydomo.broker.requests.acceptance_times import AcceptanceTimes
 from polydomo.broker.requests.request_ids import id_text
 from polydomo.broker.requests.tokens import Tokens
+from polydomo.broker.requests.transitions import new_request
 from polydomo.broker.requests.unattended import Unattended
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.broker.sharing.keyed import KeyedRequests
@@ -59,13 +60,12 @@ from polydomo.model.broker_api import BrokerApi
 from polydomo.model.request import (
     CANCELLED,
     DONE,
+    NEW,
     NO_HISTORY,
     NO_WORKER,
     OK,
-    QUEUED,
     TIMEOUT,
     Request,
-    new_request,
     new_time_limits,
 )
 from polydomo.model.service import Departure, Path, Service, Worker
@@ -189,7 +189,7 @@ class Broker(BrokerApi):
             request = admission.resolve(
                 self, session, service, body, ref, fallback, deadline, max_run, attempts, guarantee, identity
             )
-            if request is None or request.state != QUEUED:
+            if request is None or request.state != NEW:
                 return request
             target = request.service
         else:
@@ -197,14 +197,9 @@ class Broker(BrokerApi):
         if (session.worker_count or session.refuses_at_limit) and self.backpressure.at_limit(session, target):
             admission.refuse_at_limit(self, request)
             return None
-        target.accepted += 1
-        session.requests[request] = None
-        size = len(body)
-        self.held_bytes += size
-        if size > SMALL_BODY:
-            session.held_bytes += size
-            if session.held_bytes >= self.policy.max_client_bytes:
-                self.backpressure.pause(session, target)
+        transitions.accept(self, request)
+        if len(body) > SMALL_BODY and session.held_bytes >= self.policy.max_client_bytes:
+            self.backpressure.pause(session, target)
         if attempts:
             request.max_attempts = attempts
         if deadline or max_wait or max_run:

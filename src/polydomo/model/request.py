@@ -36,11 +36,12 @@ ABANDON_MARK = b" "  # in its body, between the id and "timeout"
 
 FAILURE_MARK = b"polydomo-failure"  # second frame of a failure where a protocol can carry one: "" mark code text
 
-# Request.state
-QUEUED: Final = 0
-HELD: Final = 1
-DONE: Final = 2
-PARKED: Final = 3  # it waits for the job store, or for a paused service
+# Request.state; ``broker.requests.transitions`` has the events that change it
+NEW: Final = 0  # being checked, and not open yet
+QUEUED: Final = 1  # waits for a worker
+HELD: Final = 2  # a worker has it
+PARKED: Final = 3  # waits for the job store, or for a paused service
+DONE: Final = 4  # has its outcome
 
 # History.revoked
 NOT_ASKED: Final = 0
@@ -51,7 +52,8 @@ KEPT: Final = 2  # the worker has started it
 class Request:
     """One request of one client, from acceptance to its outcome. Written by the broker, read by sessions.
 
-    ``new_request`` sets every field: a field that is set later, or only on the class, is slower to read, and this is the hot path.
+    ``transitions.new_request`` sets every field: a field that is set later, or only on the class, is slower to read, and this is the
+    hot path.
     """
 
     __slots__ = (
@@ -129,25 +131,6 @@ class Request:
     @property
     def timer(self) -> int:
         return self.time_limits.timer if self.time_limits is not None else 0
-
-
-def new_request(number: int, session: "Session", service: "Service", body: Body, ref: object, now: float) -> Request:
-    """A function, because ``__init__`` would cost twice as much."""
-    request = Request()
-    request.number = number
-    request.session = session
-    request.service = service
-    request.body = body
-    request.ref = ref
-    request.accepted = now
-    request.state = QUEUED
-    request.worker = request.time_limits = None
-    request.token = b""
-    request.attempts = request.max_attempts = request.reply_size = 0
-    request.dispatched = 0.0
-    request.outcome = ""
-    request.history = NO_HISTORY
-    return request
 
 
 class TimeLimits:

@@ -3,8 +3,8 @@
 import pytest
 
 from polydomo.broker.guard.rules import AccessRules, Rule
+from polydomo.broker.requests.transitions import new_request
 from polydomo.model import principals
-from polydomo.model.request import new_request
 from polydomo.model.service import Service
 from tests.broker.rig import World
 

@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.broker.requests import queues
-from polydomo.model.request import Request, new_request
+from polydomo.broker.requests.transitions import new_request
+from polydomo.model.request import Request
 from polydomo.model.service import Service
 from polydomo.model.session import Session
 from tests.broker.rig import Peer, World

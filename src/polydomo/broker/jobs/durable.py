@@ -29,7 +29,7 @@ from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, St
 from polydomo.broker.jobs.policy import JobPolicy, Listener
 from polydomo.broker.jobs.schedules import Schedules
 from polydomo.broker.patterns import Patterns
-from polydomo.broker.requests import admission, outcomes
+from polydomo.broker.requests import admission, outcomes, transitions
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.errors import SettingError
 from polydomo.limits import JOB_MEMORY, JOB_RELEASED, STORE_ANSWER
@@ -375,9 +375,9 @@ class Durable:
     def serve(self, request: Request, name: bytes) -> None:
         """Handles a request to one of the job services. It may be answered later."""
         self.parked[request] = Wait(False, self.broker.now + STORE_ANSWER)
-        request.state = PARKED
-        request.session.requests[request] = None
         body, request.body = request.body, b""
+        transitions.accept(self.broker, request)
+        transitions.park(request)
         try:
             services.serve(self, request, name, body)
         except SettingError as error:
@@ -392,9 +392,7 @@ class Durable:
     def _close(self, request: Request) -> None:
         """Ends a request to a built-in service. Such requests are not recorded."""
         del self.parked[request]
-        del request.session.requests[request]
-        request.state = DONE
-        request.outcome = OK
+        transitions.end(self.broker, request, OK, "")
 
     # --- end of parked requests -----------------------------------------------------------------------------------------------------
 

@@ -10,14 +10,14 @@ from polydomo.broker import service_table
 from polydomo.broker.jobs import services, titanic
 from polydomo.broker.jobs.durable_order import order_for
 from polydomo.broker.observe import builtin_services
-from polydomo.broker.requests import deadlines, outcomes, queues
+from polydomo.broker.requests import deadlines, outcomes, queues, transitions
+from polydomo.broker.requests.transitions import new_request
 from polydomo.broker.reserved_names import ACCEPT, JOIN, is_reserved
 from polydomo.broker.sharing import keyed
 from polydomo.broker.sharing.keyed import KeyedRequests
 from polydomo.broker.workers.registration import SHUTTING_DOWN
-from polydomo.limits import SMALL_BODY
 from polydomo.model.principals import accountable
-from polydomo.model.request import DONE, OK, PARKED, SHUTDOWN, Request, new_request, new_time_limits
+from polydomo.model.request import OK, SHUTDOWN, Request, new_time_limits
 from polydomo.model.service import Service
 from polydomo.model.session import Session
 from polydomo.wire.frames import Body
@@ -47,7 +47,7 @@ def resolve(
     identity: bytes,
 ) -> Request | None:
     """Handles a request whose service is reserved or unknown, or that arrived at a listener without requests or during shutdown. Returns
-    the request if it is to be accepted or if the broker has answered it (DONE), or None if it was rejected."""
+    the request if it is to be accepted (NEW) or if the broker has taken it already (DONE, PARKED), or None if it was rejected."""
     number = broker.newest_request
     if not session.role.allows_requests:
         refused = new_request(number, session, Service(name), body, ref, broker.now)
@@ -146,8 +146,7 @@ def _answer_builtin(broker: "Broker", request: Request) -> Request:
         if broker.durable is not None:
             broker.durable.serve(request, name)
             return request
-    request.state = DONE
-    request.outcome = OK
+    transitions.answer(request, OK)
     session = request.session
     if len(request.body) > limits.MAX_CONTROL:
         session.send_final(request, builtin_services.too_large(len(request.body)))
@@ -196,8 +195,7 @@ def divert(broker: "Broker", request: Request, key: bytes, needs_worker: bool) -
 def accept_batch(broker: "Broker", session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
     """Accepts several requests. If all of them will be queued, the limits are checked only once."""
     target = broker.services.get(service)
-    sizes = list(map(len, bodies))
-    size = sum(sizes)
+    size = sum(map(len, bodies))
     if (
         bodies
         and target is not None
@@ -214,23 +212,18 @@ def accept_batch(broker: "Broker", session: Session, service: bytes, bodies: "li
     ):
         number = broker.newest_request
         now = broker.now
-        opened = session.requests
         queue = queues.of_client(target, session)
         length = target.queue_length
         records = broker.records_messages
         for body in bodies:
             number += 1
             request = new_request(number, session, target, body, ref, now)
-            opened[request] = None
+            transitions.accept(broker, request)
             if records:
                 admitted(broker, request, True, length)
                 length += 1
             queue.append(request)
         broker.newest_request = number
-        broker.held_bytes += size
-        if size > SMALL_BODY:
-            session.held_bytes += sum([each for each in sizes if each > SMALL_BODY])
-        target.accepted += len(bodies)
         target.queue_length += len(bodies)
         if target.remote:
             broker.siblings.queued(target)
@@ -248,12 +241,8 @@ def accept_batch(broker: "Broker", session: Session, service: bytes, bodies: "li
 def open_parked(broker: "Broker", request: Request, deadline: float) -> None:
     """Accepts a client's request and parks it until the job store answers."""
     session = request.session
-    request.state = PARKED
-    session.requests[request] = None
-    size = len(request.body)
-    broker.held_bytes += size
-    if size > SMALL_BODY:
-        session.held_bytes += size
+    transitions.accept(broker, request)
+    transitions.park(request)
     if deadline:
         request.time_limits = new_time_limits(deadline, 0.0, 0.0)
         deadlines.arm(broker, request, request.time_limits)

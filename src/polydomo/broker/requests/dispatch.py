@@ -8,8 +8,7 @@ prefetch. A request that waits unstarted at a worker is taken back when another 
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from polydomo.broker.requests import deadlines, queues
-from polydomo.broker.requests.tokens import BLOCK, FIRST_ATTEMPTS, IN_BLOCK
+from polydomo.broker.requests import deadlines, queues, transitions
 from polydomo.limits import REBALANCE_LOOK
 from polydomo.model.request import ASKED, HELD, NOT_ASKED, Request
 from polydomo.model.service import Service, Worker
@@ -20,22 +19,8 @@ if TYPE_CHECKING:
 
 def dispatch(broker: "Broker", request: Request, worker: Worker) -> None:
     """Sends a request to a worker whose credit has already been reduced."""
-    number = request.number
-    tokens = broker.tokens
-    if not request.attempts and number >> BLOCK == tokens.block:
-        token = tokens.prefix + FIRST_ATTEMPTS[number & IN_BLOCK]
-        request.attempts = 1
-    else:
-        request.attempts += 1
-        token = tokens.make(number, request.attempts)
-        if request.attempts == 2:
-            request.own_history().first_dispatched = request.dispatched
-    request.token = token
-    request.worker = worker
-    request.state = HELD
-    request.dispatched = now = broker.now
-    worker.held[token] = request
-    worker.last_sent = now
+    transitions.hold(broker, request, worker)
+    worker.last_sent = broker.now
     if request.time_limits is not None:
         deadlines.arm(broker, request, request.time_limits)
     worker.session.deliver(worker, request)

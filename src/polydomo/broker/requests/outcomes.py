@@ -1,14 +1,13 @@
-"""Outcomes: how requests end. Every request ends in ``end``."""
+"""Outcomes: how requests end. Every accepted request ends in ``end``, except those to built-in services."""
 
 from typing import TYPE_CHECKING
 
 from polydomo.broker import service_table
-from polydomo.broker.requests import deadlines, dispatch, queues
+from polydomo.broker.requests import deadlines, dispatch, queues, transitions
 from polydomo.limits import SMALL_BODY
 from polydomo.model.request import (
     CANCELLED,
     DENIED,
-    DONE,
     NO_HISTORY,
     OK,
     OUTCOMES,
@@ -35,21 +34,12 @@ def large(body: Body) -> int:
 
 def end(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
     """Ends an accepted request. Called exactly once for every accepted request, before anything final is sent to its client."""
-    assert request.state != DONE
-    request.state = DONE
-    request.outcome = outcome
-    if reason:
-        request.own_history().reason = reason
+    transitions.end(broker, request, outcome, reason)
     if request.time_limits is not None:
         deadlines.disarm(broker, request)
     session = request.session
-    del session.requests[request]
     if session.disconnected:
         broker.unattended.ended(request)
-    size = len(request.body)
-    broker.held_bytes -= size
-    if size > SMALL_BODY:
-        session.held_bytes -= size
     service = request.service
     if outcome == OK:
         service.answered += 1
@@ -84,18 +74,14 @@ def refuse(broker: "Broker", request: Request, text: str, outcome: str = REFUSED
 
 
 def count_refusal(broker: "Broker", request: Request, outcome: str, text: str) -> None:
-    request.state = DONE
-    request.outcome = outcome
-    request.own_history().reason = text
+    transitions.refuse(request, outcome, text)
     broker.monitor.refused += 1
     broker.recorder.refused(request.session, text)
 
 
 def deny(broker: "Broker", request: Request) -> None:
     """Rejects a request because its client lacks the right; ``broker.guard.access`` has set the text and recorded the denial."""
-    request.state = DONE
-    request.outcome = DENIED
-    request.own_history().reason = broker.refusal
+    transitions.refuse(request, DENIED, broker.refusal)
     request.session.send_failure(request, DENIED, broker.refusal)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from polydomo import limits
 from polydomo.broker import service_table
 from polydomo.broker.guard.access import CALL
-from polydomo.broker.requests import deadlines, dispatch, outcomes, queues
+from polydomo.broker.requests import deadlines, dispatch, outcomes, queues, transitions
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.broker.workers import registration
 from polydomo.model.request import (
@@ -14,7 +14,6 @@ from polydomo.model.request import (
     FAILED,
     NOT_ASKED,
     OK,
-    QUEUED,
     REFUSED,
     TOO_LARGE,
     HeldPartials,
@@ -179,7 +178,7 @@ def _move_to(broker: "Broker", request: Request, name: bytes, body: Body, ref: o
     request.service = service
     request.body = body
     request.ref = ref
-    request.worker = None
+    transitions.requeue(request)
     history = request.own_history()
     history.forwards += 1
     history.attempts_before_forward = request.attempts
@@ -189,7 +188,6 @@ def _move_to(broker: "Broker", request: Request, name: bytes, body: Body, ref: o
         )
     history.releases = 0
     history.revoked = NOT_ASKED
-    request.state = QUEUED
     queues.push(service, request)
     if request.time_limits is not None:
         deadlines.start_waiting(broker, request, request.time_limits)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import service_table
 from polydomo.broker.jobs import orders
-from polydomo.broker.requests import deadlines, dispatch, open_requests, outcomes, queues
+from polydomo.broker.requests import deadlines, dispatch, open_requests, outcomes, queues, transitions
 from polydomo.broker.reserved_names import ACCEPT, JOIN
-from polydomo.model.request import PARKED, QUEUED, SHUTDOWN, Request
+from polydomo.model.request import PARKED, SHUTDOWN, Request
 from polydomo.model.service import Service, Worker
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Control:
             service = service_table.find_or_add(broker, name)
             self.mark(service)
             request.service = service
-            request.state = QUEUED
+            transitions.open(request)
             queues.push(service, request)
             self._wait(service, request)
         service = broker.services.get(name)
@@ -79,8 +79,7 @@ class Control:
 
     def hold(self, request: Request) -> None:
         """Parks an accepted request to a paused service. It does not expire, except by its own deadline."""
-        request.state = PARKED
-        request.worker = None
+        transitions.park(request)
         self.paused[request.service.name][request] = None
         limits = request.time_limits
         if limits is not None:

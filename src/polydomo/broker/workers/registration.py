@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from polydomo import limits
 from polydomo.broker import service_table
 from polydomo.broker.guard.access import OFFER
-from polydomo.broker.requests import deadlines, dispatch, outcomes, queues
+from polydomo.broker.requests import deadlines, dispatch, outcomes, queues, transitions
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.broker.workers import liveness
-from polydomo.model.request import DONE, GAVE_UP, INTERRUPTED, NOT_ASKED, QUEUED, SHUTDOWN, Request
+from polydomo.model.request import DONE, GAVE_UP, INTERRUPTED, NOT_ASKED, SHUTDOWN, Request
 from polydomo.model.service import Departure, Service, Worker
 from polydomo.model.session import Session
 
@@ -209,7 +209,6 @@ def _requeue(broker: "Broker", request: Request, worker: Worker, why: str, moved
             broker, request, GAVE_UP, f"{tried - history.releases} attempts ended without a reply; the last one: {why}"
         )
     else:
-        request.worker = None
         history.partials_before = history.partials
         service = request.service
         others = len(service.workers) - (worker in service.workers)
@@ -217,21 +216,16 @@ def _requeue(broker: "Broker", request: Request, worker: Worker, why: str, moved
         if not moved:
             service.requeued += 1
         if service.paused:
-            _record_requeue(broker, request, worker, why, others, moved)
             broker.control.hold(request)
-            return
-        request.state = QUEUED
-        queues.push_front(service, request)
-        if request.time_limits is not None:
-            deadlines.start_waiting(broker, request, request.time_limits)
-        _record_requeue(broker, request, worker, why, others, moved)
-
-
-def _record_requeue(broker: "Broker", request: Request, worker: Worker, why: str, others: int, moved: bool) -> None:
-    if moved:
-        broker.recorder.released(request, worker, why, request.service.queue_length, others)
-    else:
-        broker.recorder.requeued(request, worker, why, request.service.queue_length, others)
+        else:
+            transitions.requeue(request)
+            queues.push_front(service, request)
+            if request.time_limits is not None:
+                deadlines.start_waiting(broker, request, request.time_limits)
+        if moved:
+            broker.recorder.released(request, worker, why, service.queue_length, others)
+        else:
+            broker.recorder.requeued(request, worker, why, service.queue_length, others)
 
 
 def end_unserved(broker: "Broker", service: Service) -> None:

@@ -1,0 +1,155 @@
+"""The life of a request: its states, the events that change them, and what must change together with the state.
+
+No other module writes ``Request.state``. ``TABLE`` lists the events that are possible in each state, and the state that follows. An event
+that is not in the table is a fault of the broker: it raises KeyError, and the simulator checks every change that it sees against the
+table. ``docs/architecture.md`` shows the table; ``python -m tests.transitions_page`` writes it there.
+
+The functions change the request, and the tables and counters that list it by state. They do not change queues, set timers, record events
+or send messages: ``admission``, ``dispatch`` and ``outcomes`` do that around them.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from polydomo.broker.requests.tokens import BLOCK, FIRST_ATTEMPTS, IN_BLOCK
+from polydomo.limits import SMALL_BODY
+from polydomo.model.request import DONE, HELD, NEW, NO_HISTORY, PARKED, QUEUED, Request
+from polydomo.model.service import Service, Worker
+from polydomo.model.session import Session
+from polydomo.wire.frames import Body
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+STATES: Final = {
+    NEW: "NEW",
+    QUEUED: "QUEUED",
+    HELD: "HELD",
+    PARKED: "PARKED",
+    DONE: "DONE",
+}
+
+ACCEPT: Final = "accept"  # the broker takes the request: it is open from now on, and will have exactly one outcome
+REFUSE: Final = "refuse"  # the broker rejects it: a limit, an invalid name, a missing right, shutdown
+ANSWER: Final = "answer"  # the broker answers it at once itself: a built-in service
+HOLD: Final = "hold"  # a worker gets it, under a new token
+PARK: Final = "park"  # it waits for the job store, or its service is paused
+OPEN: Final = "open"  # its service is resumed
+REQUEUE: Final = "requeue"  # its worker is lost, released it, returned it, or forwarded it to another service
+END: Final = "end"  # it has its outcome
+
+TABLE: Final = {
+    NEW: {ACCEPT: QUEUED, REFUSE: DONE, ANSWER: DONE},
+    QUEUED: {HOLD: HELD, PARK: PARKED, END: DONE},
+    HELD: {REQUEUE: QUEUED, PARK: PARKED, END: DONE},
+    PARKED: {OPEN: QUEUED, END: DONE},
+    DONE: {},
+}
+
+
+def _after(event: str) -> "dict[int, int]":
+    """The column of the table for one event."""
+    return {state: row[event] for state, row in TABLE.items() if event in row}
+
+
+_ACCEPT: Final = _after(ACCEPT)
+_REFUSE: Final = _after(REFUSE)
+_ANSWER: Final = _after(ANSWER)
+_HOLD: Final = _after(HOLD)
+_PARK: Final = _after(PARK)
+_OPEN: Final = _after(OPEN)
+_REQUEUE: Final = _after(REQUEUE)
+_END: Final = _after(END)
+
+
+def new_request(number: int, session: Session, service: Service, body: Body, ref: object, now: float) -> Request:
+    """A function, because ``__init__`` would cost twice as much."""
+    request = Request()
+    request.number = number
+    request.session = session
+    request.service = service
+    request.body = body
+    request.ref = ref
+    request.accepted = now
+    request.state = NEW
+    request.worker = request.time_limits = None
+    request.token = b""
+    request.attempts = request.max_attempts = request.reply_size = 0
+    request.dispatched = 0.0
+    request.outcome = ""
+    request.history = NO_HISTORY
+    return request
+
+
+def accept(broker: "Broker", request: Request) -> None:
+    """Lists the request as open, and counts its body. The caller puts it into a queue, or calls ``hold`` or ``park``."""
+    request.state = _ACCEPT[request.state]
+    request.service.accepted += 1
+    session = request.session
+    session.requests[request] = None
+    size = len(request.body)
+    broker.held_bytes += size
+    if size > SMALL_BODY:
+        session.held_bytes += size
+
+
+def refuse(request: Request, outcome: str, reason: str) -> None:
+    """The request was never open."""
+    request.state = _REFUSE[request.state]
+    request.outcome = outcome
+    request.own_history().reason = reason
+
+
+def answer(request: Request, outcome: str) -> None:
+    """The request was never open, because the broker answers it in the same call."""
+    request.state = _ANSWER[request.state]
+    request.outcome = outcome
+
+
+def hold(broker: "Broker", request: Request, worker: Worker) -> None:
+    """Gives the attempt its token, and lists it at the worker."""
+    request.state = _HOLD[request.state]
+    number = request.number
+    tokens = broker.tokens
+    if not request.attempts and number >> BLOCK == tokens.block:
+        token = tokens.prefix + FIRST_ATTEMPTS[number & IN_BLOCK]
+        request.attempts = 1
+    else:
+        request.attempts += 1
+        token = tokens.make(number, request.attempts)
+        if request.attempts == 2:
+            request.own_history().first_dispatched = request.dispatched
+    request.token = token
+    request.worker = worker
+    request.dispatched = broker.now
+    worker.held[token] = request
+
+
+def park(request: Request) -> None:
+    """The caller keeps the request until it may go on. No worker holds it."""
+    request.state = _PARK[request.state]
+    request.worker = None
+
+
+def open(request: Request) -> None:
+    """The caller puts the request into the queue of its service again."""
+    request.state = _OPEN[request.state]
+
+
+def requeue(request: Request) -> None:
+    """The caller has removed the request from ``worker.held``, and puts it into a queue."""
+    request.state = _REQUEUE[request.state]
+    request.worker = None
+
+
+def end(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
+    """The request is not open any more. ``outcomes.end`` does the rest for all but built-in services, which are not recorded."""
+    request.state = _END[request.state]
+    request.outcome = outcome
+    if reason:
+        request.own_history().reason = reason
+    session = request.session
+    del session.requests[request]
+    size = len(request.body)
+    broker.held_bytes -= size
+    if size > SMALL_BODY:
+        session.held_bytes -= size
