@@ -214,7 +214,8 @@ class Watcher:
         """A connection that waits for a turn gets one, however many others wait."""
         waiting: dict[Link, int] = {}
         had = self.node.hub.turns.chosen if self.node.hub.turns is not None else []
-        links = [session.link for session in self.node.broker.sessions if session.link.pauses & PAUSE_SHARE_USED]
+        sessions = [session for session in self.node.broker.sessions if not session.disconnected]
+        links = [session.link for session in sessions if session.link.pauses & PAUSE_SHARE_USED]
         for link in links:
             waiting[link] = 0 if link in had else self._waiting.get(link, 0) + 1
             if waiting[link] > len(links) + SPARE_TURNS:

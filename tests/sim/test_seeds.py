@@ -7,6 +7,7 @@ from sim.run import describe, run_seed
 CHUNK = 10
 SEEDS = 100
 LONG_SEEDS = 3_000
+FAILED_ONCE = [5_002_331]  # a client that left while it waited for its turn counted as waiting for ever
 
 
 def check(seeds: range) -> None:
@@ -19,6 +20,11 @@ def check(seeds: range) -> None:
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
 def test_seeds(first: int) -> None:
     check(range(first, first + CHUNK))
+
+
+@pytest.mark.parametrize("seed", FAILED_ONCE)
+def test_a_seed_that_failed_once(seed: int) -> None:
+    check(range(seed, seed + 1))
 
 
 @pytest.mark.long
