@@ -20,6 +20,7 @@ class Mutant:
     says: str  # what is broken
     apply: Break
     changes: tuple[str, ...] = ()
+    first: int = 1  # the seed to begin with, if it takes many to find the mutant
 
     @contextmanager
     def broken(self) -> Iterator[None]:
@@ -31,9 +32,9 @@ class Mutant:
 MUTANTS: list[Mutant] = []
 
 
-def mutant(says: str, *changes: str) -> Callable[[Break], Break]:
+def mutant(says: str, *changes: str, first: int = 1) -> Callable[[Break], Break]:
     def keep(function: Break) -> Break:
-        MUTANTS.append(Mutant(function.__name__.replace("_", "-"), says, function, changes))
+        MUTANTS.append(Mutant(function.__name__.replace("_", "-"), says, function, changes, first))
         return function
 
     return keep

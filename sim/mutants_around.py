@@ -179,7 +179,14 @@ def retract_ignored(stack: ExitStack) -> None:
     swap(stack, Bridging, "bridge_offers", make)
 
 
-@mutant("a request that is returned over a bridge has no timer", *BRIDGED, "worker_crash=0.6", "cut=0.6", "slow=0.3")
+@mutant(
+    "a request that is returned over a bridge has no timer",
+    *BRIDGED,
+    "worker_crash=0.6",
+    "cut=0.6",
+    "slow=0.3",
+    first=12,
+)
 def returned_without_timer(stack: ExitStack) -> None:
     swap(
         stack,
@@ -190,7 +197,12 @@ def returned_without_timer(stack: ExitStack) -> None:
 
 
 @mutant(
-    "a request is sent back over the bridge that it came from", *BRIDGED, "worker_crash=0.6", "leaving=0.3", "brokers=3"
+    "a request is sent back over the bridge that it came from",
+    *BRIDGED,
+    "worker_crash=0.6",
+    "leaving=0.3",
+    "brokers=3",
+    first=4,
 )
 def sent_back_and_forth(stack: ExitStack) -> None:
     def make(way: Any) -> Any:
@@ -282,6 +294,7 @@ def subscription_kept(stack: ExitStack) -> None:
     *both("mdx,mdp2,emqp"),
     "broker_freeze=0.3",
     "beat=0.5",
+    first=17,
 )
 def suspension_is_silence(stack: ExitStack) -> None:
     swap(stack, liveness, "excuse_silence", lambda overslept: lambda broker, late: None)
@@ -312,6 +325,7 @@ def wall_clock_excuses_silence(stack: ExitStack) -> None:
     "broker_freeze=0.3",
     "worker_freeze=0.3",
     "beat=0.2",
+    first=23,
 )
 def timers_before_input(stack: ExitStack) -> None:
     def make(turn: Any) -> Any:

@@ -60,6 +60,7 @@ def input_not_booked(stack: ExitStack) -> None:
     "memory is measured only at the end of a turn, even if a lot of input arrives in it",
     *GREED,
     *("max_memory=4194304", "broker_freeze=0.3"),
+    first=21,
 )
 def measured_too_late(stack: ExitStack) -> None:
     def make(attach: Any) -> Any:
@@ -90,6 +91,7 @@ def measured_by_the_clock(stack: ExitStack) -> None:
     "clients are resumed while the bodies of open requests exceed their limit",
     *both("mdx,mdx,mdx,mdx"),
     *("big=1", "slow=1", "pace=0.1", "burst=10", "max_outstanding=64", "max_queue=256", "max_held_bytes=50000"),
+    first=5,
 )
 def resumed_too_soon(stack: ExitStack) -> None:
     def make(end_turn: Any) -> Any:

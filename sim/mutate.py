@@ -25,8 +25,8 @@ __all__ = [
 
 
 def find(mutant: Mutant) -> "tuple[int, str] | None":
-    """The first seed that finds the mutant, and the rule it breaks there."""
-    for seed in range(1, SEEDS + 1):
+    """The first seed from ``mutant.first`` on that finds it, and the rule it breaks there."""
+    for seed in range(mutant.first, mutant.first + SEEDS):
         with mutant.broken():
             world = run_seed(seed, list(mutant.changes))
         if world.breaches:
