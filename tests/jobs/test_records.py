@@ -18,6 +18,8 @@ from tests.cli.shell import Broker, run
 from tests.pipeline.comparing import table_rows
 from tests.pipeline.shared import load as load_tables
 
+pytestmark = pytest.mark.xdist_group("spark")  # one process has the session
+
 PATIENCE = 60.0
 FAST = Backoff(attempts=2, first=0.05, most=0.05, jitter=0.0)
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 TIMES = ("time", "accepted", "first_dispatched", "dispatched", "first_partial", "created")
 OBJECTIVES = {"*": Objective(30.0, 0.95)}
 SHORT = [6]  # with bridges, crashes and several runs
-LONG = [14, *range(20, 60)]
+LONG = [6, 14, *range(20, 60)]
 
 
 def life(seed: int, level: str = schema.MESSAGES, factor: float = 150.0) -> list[Row]:
@@ -171,33 +171,39 @@ def take_in(directory: Path, rows: list[Row], dice: random.Random, batches: int)
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("seed", "level"),
+    ("seed", "level", "batches"),
     [
-        *((seed, schema.MESSAGES) for seed in SHORT),
-        pytest.param(5, schema.REQUESTS, marks=pytest.mark.long),
+        *((seed, schema.MESSAGES, 2) for seed in SHORT),
+        pytest.param(5, schema.REQUESTS, 3, marks=pytest.mark.long),
         *(
-            pytest.param(seed, level, marks=pytest.mark.long)
+            pytest.param(seed, level, 3, marks=pytest.mark.long)
             for seed in LONG
             for level in (schema.MESSAGES, schema.REQUESTS)
         ),
     ],
 )
-def test_incremental_results_equal_plain_python(tmp_path: Path, seed: int, level: str) -> None:
+def test_incremental_results_equal_plain_python(tmp_path: Path, seed: int, level: str, batches: int) -> None:
     rows = with_jobs(life(seed, level), random.Random(seed))
-    same(take_in(tmp_path, rows, random.Random(seed), 3), rows)
+    same(take_in(tmp_path, rows, random.Random(seed), batches), rows)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("seed", "level"),
-    [(11, schema.REQUESTS), *(pytest.param(seed, schema.MESSAGES, marks=pytest.mark.long) for seed in range(2, 12))],
+    ("seed", "level", "on_spark"),
+    [
+        (11, schema.REQUESTS, False),
+        pytest.param(11, schema.REQUESTS, True, marks=pytest.mark.long),
+        *(pytest.param(seed, schema.MESSAGES, True, marks=pytest.mark.long) for seed in range(2, 12)),
+    ],
 )
-def test_memoised_services_of_a_simulated_broker(tmp_path: Path, seed: int, level: str) -> None:
+def test_memoised_services_of_a_simulated_broker(tmp_path: Path, seed: int, level: str, on_spark: bool) -> None:
     world = memoised.World(seed).run()
     rows = slowed(world.recorder.rows(), level, 40.0)
-    tables = take_in(tmp_path, rows, random.Random(seed), 2)
-    same(tables, rows)
-    counts = Counter(row["memo"] for row in table_rows(tables, "requests"))
+    if on_spark:
+        tables = take_in(tmp_path, rows, random.Random(seed), 2)
+        same(tables, rows)
+    requests = table_rows(tables, "requests") if on_spark else Reference(rows, OBJECTIVES).tables["requests"]
+    counts = Counter(row["memo"] for row in requests)
     assert (counts["hit"], counts["miss"], counts["joined"]) == (world.memo.hits, world.memo.misses, world.memo.joined)
     assert counts["hit"] and counts["joined"]
 
@@ -223,12 +229,17 @@ def mutated(rows: list[Row], dice: random.Random) -> list[Row]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", [11, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(60, 90))])
-def test_the_audit_bit_by_bit_finds_every_breach_that_plain_python_finds(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "batches"),
+    [(11, 2), *(pytest.param(seed, 4, marks=pytest.mark.long) for seed in (11, *range(60, 90)))],
+)
+def test_the_audit_bit_by_bit_finds_every_breach_that_plain_python_finds(
+    tmp_path: Path, seed: int, batches: int
+) -> None:
     dice = random.Random(seed)
     rows = mutated(life(seed, factor=60.0), dice)
     assert len({row["rule"] for row in Reference(rows).tables["audit"]}) > 2
-    same(take_in(tmp_path, rows, dice, 4), rows, ["audit", "audit_rules"])
+    same(take_in(tmp_path, rows, dice, batches), rows, ["audit", "audit_rules"])
 
 
 def test_every_prefilter_was_written_for_the_rules_as_they_are() -> None:

@@ -1,6 +1,8 @@
 """Each table from a few rows whose figures can be computed by hand."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +18,33 @@ from polydomo.protocols.bridge.session import BridgeSession
 from tests.pipeline import journals
 from tests.pipeline.comparing import content, table_rows
 from tests.pipeline.journals import NOON, Row, at, message, record
+from tests.pipeline.reference import Reference
 from tests.pipeline.shared import load
 
 HOUR = 3600.0
 BRIDGE = BridgeSession.protocol
 
 
+SHOWN = ("requests", "hops", "services", "workers", "topology", "capacity", "logs", "values", "audit", "audit_rules")
+Compute = Callable[..., dict[str, list[Row]]]
+
+
 def tables(directory: Path, rows: list[Row], **options: Any) -> dict[str, list[Row]]:
+    """Computes the tables with Spark."""
     journals.write(directory / "journal", rows)
     summary = load([str(directory / "journal")], str(directory / "tables"), Options(**options))
     assert not summary.problems
     content(directory / "tables")  # every table is there, with its columns
-    return {name: table_rows(directory / "tables", name) for name in ("requests", "hops", "services", "workers", "topology", "capacity",
-                                                                      "logs", "values", "audit", "audit_rules")}  # fmt: skip
+    return {name: table_rows(directory / "tables", name) for name in SHOWN}
+
+
+@pytest.fixture(params=["plain", pytest.param("spark", marks=pytest.mark.long)])
+def compute(request: pytest.FixtureRequest, tmp_path: Path) -> Compute:
+    """Computes tables with the plain Python of ``reference``, which Spark must agree with (test_same_rows.py), and in the long form with
+    Spark as well: each of its runs takes seconds, however few the rows are."""
+    if request.param == "spark":
+        return partial(tables, tmp_path)
+    return lambda rows, **options: Reference(rows, **options).tables
 
 
 def pick(rows: list[Row], *names: str, **where: Any) -> list[tuple[Any, ...]]:
@@ -158,7 +174,7 @@ def test_values_and_the_last(made: dict[str, list[Row]]) -> None:
 
 
 @pytest.mark.parametrize("level", [pytest.param(schema.MESSAGES, marks=pytest.mark.long), schema.REQUESTS])
-def test_a_request_that_is_requeued_and_ends_in_the_queue(tmp_path: Path, level: str) -> None:
+def test_a_request_that_is_requeued_and_ends_in_the_queue(compute: Compute, level: str) -> None:
     """Its worker is killed after 401 ms; 20 s later its client leaves."""
     rows = [
         message(1, schema.STARTED, 0.0, level=level),
@@ -168,9 +184,7 @@ def test_a_request_that_is_requeued_and_ends_in_the_queue(tmp_path: Path, level:
         message(6, schema.REQUEUED, 10.401, number=1, attempt=1, worker=7, service="echo", client=1, queue=1),
         record(8, 1, 10.0, 10.0, 30.4, worker=7, outcome=CANCELLED, reason="the client has left"),
     ]
-    found = tables(
-        tmp_path, [row for row in rows if level == schema.MESSAGES or row.get("event") not in schema.ONLY_MESSAGES]
-    )
+    found = compute([row for row in rows if level == schema.MESSAGES or row.get("event") not in schema.ONLY_MESSAGES])
     assert pick(found["hops"], "position", "attempt", "worker", "run_us", "ending") == [(1, 1, 7, 401_000, "requeued")]
     assert pick(found["requests"], "wait_us", "run_us", "total_us", "worker") == [(19_999_000, 401_000, 20_400_000, 7)]
     (worker,) = found["workers"]
@@ -178,7 +192,7 @@ def test_a_request_that_is_requeued_and_ends_in_the_queue(tmp_path: Path, level:
     assert worker["utilisation"] == pytest.approx(0.401 / 9.401)
 
 
-def test_two_losses_are_two_turns_at_level_requests(tmp_path: Path) -> None:
+def test_two_losses_are_two_turns_at_level_requests(compute: Compute) -> None:
     rows = [
         message(1, schema.REQUEUED, 11.0, number=1, attempt=1, worker=7, service="echo", client=1),
         message(2, schema.REQUEUED, 14.0, number=1, attempt=2, worker=8, service="echo", client=1),
@@ -196,7 +210,7 @@ def test_two_losses_are_two_turns_at_level_requests(tmp_path: Path) -> None:
             outcome=CANCELLED,
         ),
     ]
-    found = tables(tmp_path, rows)
+    found = compute(rows)
     assert pick(found["hops"], "position", "attempt", "worker", "wait_us", "run_us", "ending") == [
         (1, 1, 7, 500_000, 500_000, "requeued"),
         (2, 2, 8, 2_000_000, 1_000_000, "requeued"),
@@ -205,21 +219,20 @@ def test_two_losses_are_two_turns_at_level_requests(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_request_that_ends_in_the_queue_of_the_service_it_was_forwarded_to(tmp_path: Path) -> None:
+def test_a_request_that_ends_in_the_queue_of_the_service_it_was_forwarded_to(compute: Compute) -> None:
     rows = [
         message(1, schema.FORWARDED, 11.0, number=1, attempt=1, worker=7, service="resize", client=1),
         record(2, 1, 10.0, 10.5, 15.0, attempts=0, hops=1, worker=0, worker_peer="", worker_protocol="", last_service="resize",
                outcome=CANCELLED),
     ]  # fmt: skip
-    found = tables(tmp_path, rows)
+    found = compute(rows)
     assert pick(found["hops"], "service", "worker", "run_us", "ending") == [("echo", 7, 500_000, "forwarded")]
     assert pick(found["requests"], "worker", "wait_us", "run_us") == [(7, 4_500_000, 500_000)]
 
 
-@pytest.mark.parametrize("bit_by_bit", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_work_and_presence_over_the_edge_of_an_hour(tmp_path: Path, bit_by_bit: bool) -> None:
+def over_the_edge_of_an_hour() -> list[Row]:
     """100 s of work, 38 of them in the first hour; the hours between are idle for one worker and busy for the other."""
-    rows = [
+    return [
         message(1, schema.STARTED, 0.0, level=schema.REQUESTS),
         message(2, schema.REGISTERED, 10.0, worker=1, service="echo"),
         message(3, schema.REGISTERED, 20.0, worker=2, service="resize"),
@@ -227,12 +240,9 @@ def test_work_and_presence_over_the_edge_of_an_hour(tmp_path: Path, bit_by_bit: 
         record(5, 2, 100.0, 200.0, 3 * HOUR + 50, service="resize", worker=2),
         message(6, schema.LOST, 3 * HOUR + 60, worker=2, service="resize"),
     ]
-    if bit_by_bit:
-        for count in range(1, len(rows)):
-            journals.write(tmp_path / "journal", rows[count - 1 : count])
-            load([str(tmp_path / "journal")], str(tmp_path / "tables"))
-        rows = rows[-1:]
-    found = tables(tmp_path, rows)
+
+
+def check_work_and_presence(found: dict[str, list[Row]]) -> None:
     second = 1_000_000
     hour = 3600 * second
     assert pick(found["workers"], "window", "run_us", "present_us", "turns", worker=1) == [
@@ -252,24 +262,37 @@ def test_work_and_presence_over_the_edge_of_an_hour(tmp_path: Path, bit_by_bit: 
     )
 
 
+def test_work_and_presence_over_the_edge_of_an_hour(compute: Compute) -> None:
+    check_work_and_presence(compute(over_the_edge_of_an_hour()))
+
+
 @pytest.mark.long
-def test_workers_of_a_broker_that_was_killed_are_present_until_its_last_row(tmp_path: Path) -> None:
+def test_work_and_presence_over_the_edge_of_an_hour_bit_by_bit(tmp_path: Path) -> None:
+    rows = over_the_edge_of_an_hour()
+    for row in rows[:-1]:
+        journals.write(tmp_path / "journal", [row])
+        load([str(tmp_path / "journal")], str(tmp_path / "tables"))
+    check_work_and_presence(tables(tmp_path, rows[-1:]))
+
+
+@pytest.mark.long
+def test_workers_of_a_broker_that_was_killed_are_present_until_its_last_row(compute: Compute) -> None:
     rows = [
         message(1, schema.STARTED, 0.0, level=schema.REQUESTS),
         message(2, schema.REGISTERED, 10.0, worker=1, service="echo"),
         record(3, 1, 20.0, 21.0, 25.0),
         message(1, schema.STARTED, 60.0, run=2, level=schema.REQUESTS, covers_run=1, covers_first=4, covers_last=9),
     ]
-    found = tables(tmp_path, [*rows[:3], {**rows[3], "broker": "b1"}])
+    found = compute([*rows[:3], {**rows[3], "broker": "b1"}])
     assert pick(found["workers"], "run", "present_us", "run_us") == [(1, 15_000_000, 4_000_000)]
 
 
-def test_a_requeue_in_the_hour_before_belongs_to_its_request(tmp_path: Path) -> None:
+def test_a_requeue_in_the_hour_before_belongs_to_its_request(compute: Compute) -> None:
     rows = [
         message(1, schema.REQUEUED, HOUR - 5, number=1, attempt=1, worker=7, service="echo", client=1),
         record(2, 1, HOUR - 10, HOUR - 9, HOUR + 5, worker=7, outcome=CANCELLED),
     ]
-    found = tables(tmp_path, rows)
+    found = compute(rows)
     assert pick(found["hops"], "worker", "run_us", "ending") == [(7, 4_000_000, "requeued")]
     assert pick(found["workers"], "window", "turns", "given_back", "run_us") == [(NOON, 1, 1, 4_000_000)]
 
@@ -294,11 +317,12 @@ def test_the_audit_remembers_what_each_batch_says_about_a_service(tmp_path: Path
 def test_a_table_can_be_read_after_its_last_row_is_gone(tmp_path: Path) -> None:
     """A row that is missing is a breach until its segment arrives."""
     journals.write(tmp_path / "journal", [message(1, schema.LOG, 1)])
-    assert tables(tmp_path, [message(3, schema.LOG, 3)])["audit"]
+    first = tables(tmp_path, [message(3, schema.LOG, 3)])
+    assert first["audit"] and first["values"] == [] and first["requests"] == [] and len(first["audit_rules"]) > 10
     assert tables(tmp_path, [message(2, schema.LOG, 2)])["audit"] == []
 
 
-def test_memoised_requests_are_counted_and_are_no_work(tmp_path: Path) -> None:
+def test_memoised_requests_are_counted_and_are_no_work(compute: Compute) -> None:
     """A miss that a worker runs, a request that joins it over the edge of the hour, and 30 hits that the memo store answers."""
     store: Row = {"worker": 9, "worker_protocol": "memoised", "worker_peer": "the broker's memo store"}
     rows = [
@@ -318,7 +342,7 @@ def test_memoised_requests_are_counted_and_are_no_work(tmp_path: Path) -> None:
         rows.append(record(10 + 2 * i, 4 + i, HOUR + 2 + i, HOUR + 2 + i, HOUR + 2.001 + i, **store))
     for i in range(25):
         rows.append(record(100 + i, 100 + i, HOUR + 60 + i, HOUR + 60 + i, HOUR + 60.5 + i, client_protocol="memoised"))
-    found = tables(tmp_path, rows)
+    found = compute(rows)
     memo = {row["number"]: row["memo"] for row in found["requests"]}
     assert [memo[number] for number in (1, 2, 3, 4, 33, 100)] == ["miss", "", "joined", "hit", "hit", ""]
     (hour,) = [row for row in found["services"] if row["seconds"] == 3600]
@@ -329,6 +353,7 @@ def test_memoised_requests_are_counted_and_are_no_work(tmp_path: Path) -> None:
     assert pick(found["workers"], "worker", "fellows", "outlier", turns=26) == [(1, 1, "")]  # the store is no fellow
 
 
+@pytest.mark.long  # `test_a_table_can_be_read_after_its_last_row_is_gone` has such tables, too
 def test_tables_without_rows_can_be_read(tmp_path: Path) -> None:
     found = tables(tmp_path, [message(1, schema.STARTED, 0.0, level=schema.REQUESTS)])
     assert found["audit"] == [] and found["values"] == [] and found["requests"] == []
@@ -353,9 +378,9 @@ def queue_of_one(seed: int, count: int, rate: float, mean: float, start: float =
 
 
 @pytest.mark.long
-def test_capacity_is_close_to_erlang_c(tmp_path: Path) -> None:
+def test_capacity_is_close_to_erlang_c(compute: Compute) -> None:
     """The wait exceeds 4 times the service time at 80 % utilisation."""
-    found = tables(tmp_path, queue_of_one(5, 3000, 1.0, 0.5), objectives={"*": Objective(2.0, 0.99)})["capacity"]
+    found = compute(queue_of_one(5, 3000, 1.0, 0.5), objectives={"*": Objective(2.0, 0.99)})["capacity"]
     row = min(found, key=lambda row: row["window"])
     assert row["service_us"] == pytest.approx(500_000, rel=0.1)
     assert row["service_scv"] == pytest.approx(1.0, abs=0.25)
@@ -365,16 +390,16 @@ def test_capacity_is_close_to_erlang_c(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_model_agrees_with_a_short_measured_load(tmp_path: Path) -> None:
+def test_the_model_agrees_with_a_short_measured_load(compute: Compute) -> None:
     """Twenty-five seconds of load, so that the first and the last window of 10 s are mostly empty."""
     rows = queue_of_one(11, 1000, 40.0, 0.02, start=4.0)
-    (row,) = tables(tmp_path, rows, objectives={"*": Objective(2.0, 0.99)})["capacity"]
+    (row,) = compute(rows, objectives={"*": Objective(2.0, 0.99)})["capacity"]
     assert row["arrival_scv"] == pytest.approx(1.0, abs=0.3)
     assert row["utilisation"] == pytest.approx(0.8, abs=0.1)
     assert 0.3 < row["wait_us"] / row["measured_wait_us"] < 3.0
 
 
-def test_a_chain_is_judged_service_by_service(tmp_path: Path) -> None:
+def test_a_chain_is_judged_service_by_service(compute: Compute) -> None:
     """``chain.a`` takes 10.7 ms and forwards to ``chain.b``, which takes 0.7 ms."""
     rows = [
         message(1, schema.REGISTERED, 0.0, worker=1, service="chain.a"),
@@ -405,7 +430,7 @@ def test_a_chain_is_judged_service_by_service(tmp_path: Path) -> None:
         rows.append(record(seq + 3, i + 1, start, passed, passed + 0.0007, service="chain.a", last_service="chain.b",
                            first_dispatched=at(start),
                            hops=1, dispatches=2, worker=2, wait_us=0))  # fmt: skip
-    found = {row["service"]: row for row in tables(tmp_path, rows)["capacity"]}
+    found = {row["service"]: row for row in compute(rows)["capacity"]}
     assert found["chain.a"]["service_us"] == pytest.approx(10_700, rel=0.01)
     assert 80 < found["chain.a"]["capacity"] < 94  # at most one in 10.7 ms
     assert found["chain.b"]["service_us"] == pytest.approx(700, rel=0.01)
@@ -415,19 +440,19 @@ def test_a_chain_is_judged_service_by_service(tmp_path: Path) -> None:
 # --- figures that were wrong once; expected values are computed by hand -------------------------------------------------------------
 
 
-def test_slow_failures_do_not_count_against_requests_that_were_in_time(tmp_path: Path) -> None:
+def test_slow_failures_do_not_count_against_requests_that_were_in_time(compute: Compute) -> None:
     """Six requests in time (0.5 s), three failures in time, four failures and two replies that took 3 s: the objective is 1 s for 90 %."""
     rows: list[Row] = []
     for i in range(15):
         slow, failed = i >= 9, 6 <= i < 13
         end = i + (3.0 if slow else 0.5)
         rows.append(record(i + 1, i + 1, float(i), i + 0.1, end, outcome="failed" if failed else "ok"))
-    (row,) = tables(tmp_path, rows, objectives={"*": Objective(1.0, 0.9)})["capacity"]
+    (row,) = compute(rows, objectives={"*": Objective(1.0, 0.9)})["capacity"]
     assert (row["requests"], row["within"]) == (15, 6)
     assert row["budget_used"] == pytest.approx((15 - 6) / (15 * 0.1))
 
 
-def test_requests_that_the_broker_sent_itself(tmp_path: Path) -> None:
+def test_requests_that_the_broker_sent_itself(compute: Compute) -> None:
     """A job with three attempts, none of which lost its worker. The journal counts dispatches over all attempts of a job."""
     rows = [
         record(1, 1, 0.0, 0.1, 0.5, client_protocol="job", job="J", outcome="failed"),
@@ -438,7 +463,7 @@ def test_requests_that_the_broker_sent_itself(tmp_path: Path) -> None:
         record(6, 5, 4.0, None, 5.0, client_protocol="job", job="K", outcome="expired", attempts=1, dispatches=1),
         record(7, 6, 6.0, 6.1, 6.2),
     ]
-    found = tables(tmp_path, rows)
+    found = compute(rows)
     assert pick(found["requests"], "number", "dispatches", "wait_us", "run_us") == [
         (1, 1, 100_000, 400_000),
         (2, 1, 100_000, 400_000),
@@ -453,10 +478,10 @@ def test_requests_that_the_broker_sent_itself(tmp_path: Path) -> None:
     assert (row["requests"], row["within"], row["turns"]) == (2, 1, 5)  # of clients: 4, which took 3 s, and 6
 
 
-def test_durations_are_differences_of_times(tmp_path: Path) -> None:
+def test_durations_are_differences_of_times(compute: Compute) -> None:
     """A broker measures durations with another clock than times: they differ by microseconds."""
     odd = record(1, 1, 0.0, 0.1, 0.5)
     odd |= {"wait_us": 99_998, "run_us": 400_001, "total_us": 500_003}
-    (row,) = tables(tmp_path, [odd])["requests"]
+    (row,) = compute([odd])["requests"]
     assert (row["wait_us"], row["run_us"], row["total_us"]) == (100_000, 400_000, 500_000)
     assert row["total_us"] == (row["ended"] - row["accepted"]) / timedelta(microseconds=1)
