@@ -22,9 +22,8 @@ from polydomo.model.tuning import Tuning
 from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.web.api import HttpApi
 from polydomo.web.session import Site
-from polydomo.wire.bounds import Bounds
 from polydomo.wire.close_reason import CloseCause
-from polydomo.wire.link import Hub
+from polydomo.wire.link import Bounds, Hub
 from polydomo.wire.turns import Turns
 from polydomo.wire.zmtp.extensions import Extensions
 from sim.clock import Event

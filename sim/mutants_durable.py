@@ -5,7 +5,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from polydomo.broker.jobs import damage
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.failures import NEVER, NOT_SAID
@@ -298,7 +297,7 @@ def damage_unseen(stack: ExitStack) -> None:
 
 @mutant("a damaged job is not recorded as dead", first=14)
 def damage_not_recorded(stack: ExitStack) -> None:
-    swap(stack, damage, "condemn", lambda condemn: lambda self, job, was_open=False: None)
+    swap(stack, Jobs, "_condemn", lambda condemn: lambda self, job, was_open=False: None)
 
 
 @mutant("a key belongs to nobody: the job of another principal is found under it")

@@ -13,9 +13,8 @@ from polydomo.errors import ProtocolViolation
 from polydomo.limits import CONNECT_TIME
 from polydomo.protocols.ends import ANNOUNCED, ClientEnd, WorkerEnd
 from polydomo.wire import frames, sp
-from polydomo.wire.bounds import DEFAULT_BOUNDS, Bounds
 from polydomo.wire.close_reason import CloseCause
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import DEFAULT_BOUNDS, Bounds, Handler, Hub, Link
 from polydomo.wire.security.mechanism import Mechanism
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.link import ZmtpLink

@@ -20,7 +20,7 @@ from polydomo.client import publisher
 from polydomo.client.publisher import Publisher
 from polydomo.client.security import Security
 from polydomo.limits import LOG_QUEUE, LOG_QUEUE_BYTES, MAX_LOG_RECORD, MAX_TOPIC
-from polydomo.worker.context import running
+from polydomo.worker.call import running
 
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 _LEVELS = (

@@ -15,9 +15,8 @@ from polydomo.stores.memory import MemoryBackend
 from polydomo.web.api import HttpApi
 from polydomo.web.session import HttpSession, Site
 from polydomo.wire import frames, sp
-from polydomo.wire.bounds import DEFAULT_BOUNDS, Bounds
 from polydomo.wire.http.link import HttpLink
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import DEFAULT_BOUNDS, Bounds, Handler, Hub, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.extensions import Extensions
 from polydomo.wire.zmtp.link import ZmtpLink

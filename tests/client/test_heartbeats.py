@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from polydomo.client.catalog import AsyncCatalog, RegistrationObserver, stay_registered
-from polydomo.client.heartbeats import open_beats
+from polydomo.client.catalog import AsyncCatalog, RegistrationObserver, open_beats, stay_registered
 from polydomo.protocols.dbp import session as dbp
 from polydomo.protocols.dbp import udp
 from polydomo.server.server import BrokerServer

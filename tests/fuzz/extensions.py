@@ -2,8 +2,7 @@
 
 from polydomo.protocols.ends import ANNOUNCED
 from polydomo.wire import frames
-from polydomo.wire.bounds import Bounds
-from polydomo.wire.link import Hub
+from polydomo.wire.link import Bounds, Hub
 from polydomo.wire.security.mechanism import properties
 from polydomo.wire.zmtp.extensions import PROPERTY, Extensions, parse
 from polydomo.wire.zmtp.link import ZmtpLink

@@ -17,8 +17,7 @@ from polydomo.protocols.emqp import headers
 from polydomo.protocols.memo import messages
 from polydomo.wire import cbor, frames, sp
 from polydomo.wire.address import parse_url
-from polydomo.wire.bounds import Bounds
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import Bounds, Handler, Hub, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.entropy import Counting

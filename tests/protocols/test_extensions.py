@@ -5,9 +5,8 @@ import pytest
 from polydomo.protocols.dcp.session import DcpSession
 from polydomo.protocols.ends import ANNOUNCED, Cancelled, ClientEnd, Dismissed, Failure, Job, Reply, Revoked, WorkerEnd
 from polydomo.protocols.mdx.session import MdxSession
-from polydomo.wire.bounds import Bounds
 from polydomo.wire.frames import join
-from polydomo.wire.link import Handler, Hub
+from polydomo.wire.link import Bounds, Handler, Hub
 from polydomo.wire.zmtp.extensions import NO_EXTENSIONS, Extensions, parse
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.protocols.extended_peers import BROKER, SESSIONS, WORKERS, client_of, jobs_of, peer_of, worker_of

@@ -21,7 +21,7 @@ from polydomo import (
 )
 from polydomo.client import connection as client_connection
 from polydomo.protocols import registry
-from polydomo.wire.bounds import Bounds
+from polydomo.wire.link import Bounds
 
 WAIT = 60.0  # seconds: far more than anything here takes
 SHARING = [name for name in registry.names() if registry.worker_end(name).slots > 1]

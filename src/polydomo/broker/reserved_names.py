@@ -1,7 +1,13 @@
-"""Names of the broker's own services that several modules use."""
+"""Names that belong to the broker: its own services, and the topics that only it publishes."""
 
 from typing import Final
 
+# Topics.
+MONITOR: Final = b"monitor."  # state changes and metrics; every topic of the broker begins with this
+TAP: Final = b"monitor.tap."  # messages of requests; a subscription to a shorter prefix does not include them
+
+
+# Services.
 ACCEPT: Final = b"polydomo.accept"  # (``jobs.relay``) only for the processes of one broker
 JOIN: Final = b"polydomo.join"  # (``sharing.keyed``) likewise
 CONTROL: Final[frozenset[bytes]] = frozenset(

@@ -6,9 +6,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from polydomo.client.arguments import frames_of
 from polydomo.client.jobs import NOT_LEADER, Jobs
-from polydomo.client.message import Frame, Headers, Result
+from polydomo.client.message import Frame, Headers, Result, frames_of
 from polydomo.client.pending import Pending, Single, Stream
 from polydomo.client.pool import ExclusivePool, Pool, PooledConnection, SharedPool
 from polydomo.client.retry import Backoff, Retries

@@ -1,6 +1,6 @@
 """The blocking client: the asyncio client on an event loop in a background thread."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from datetime import datetime
 from types import TracebackType
@@ -8,13 +8,40 @@ from typing import Any, Self
 
 from polydomo.client.aio import AsyncClient
 from polydomo.client.background import Background
-from polydomo.client.call_future import CallFuture
 from polydomo.client.message import Frame, Headers, Result
 from polydomo.client.retry import Retries
 from polydomo.client.security import Security
 from polydomo.limits import CALL_TIME, CONNECT_TIME, POOL_CONNECTIONS
 from polydomo.model.retry_policy import Backoff as JobBackoff
 from polydomo.protocols import registry
+
+
+class CallFuture(Future[Result]):
+    """The future of a submitted call. ``cancel`` returns True only if the request is also cancelled at the broker."""
+
+    def __init__(self, running: "Future[Result]", cancels: Callable[[], bool]) -> None:
+        super().__init__()
+        self._running = running
+        self._cancels = cancels
+        running.add_done_callback(self._over)
+
+    def cancel(self) -> bool:
+        if self.cancelled():
+            return True
+        if self.done() or not self._cancels() or not self._running.cancel():
+            return False
+        return super().cancel()
+
+    def _over(self, running: "Future[Result]") -> None:
+        if running.cancelled():
+            super().cancel()
+        if not self.set_running_or_notify_cancel():
+            return
+        error = running.exception()
+        if error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(running.result())
 
 
 class Client:

@@ -1,12 +1,13 @@
 """The catalog over DBP: looking up services, and registering a service."""
 
 import asyncio
+import socket
 import time
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from polydomo.client.connection import Connection, connect
-from polydomo.client.heartbeats import UdpBeats, open_beats
+from polydomo.client.discovery import open_beacon_socket
 from polydomo.client.retry import Backoff
 from polydomo.client.security import Security, target
 from polydomo.client.suspension import running_timeout
@@ -15,7 +16,54 @@ from polydomo.limits import CONNECT_TIME, DBP_ANSWER_TIME
 from polydomo.protocols import ends
 from polydomo.protocols.dbp import ends as dbp_ends
 from polydomo.protocols.dbp.ends import Approved, DbpEnd, Denied, Disconnected, Info
+from polydomo.protocols.dbp.udp import ServiceBeats
 from polydomo.wire.address import Address
+
+
+class UdpBeats(asyncio.DatagramProtocol):
+    """DBP heartbeats of a service over UDP: sends them to the broker's port, and listens for its broadcasts. Those of other machines are
+    ignored. Created by ``open_beats``."""
+
+    transport: asyncio.DatagramTransport
+
+    def __init__(self, beats: ServiceBeats, broker: tuple[str, int]) -> None:
+        self.beats = beats
+        self.broker = broker
+        self.sent = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.DatagramTransport, transport)
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        if addr[0] == self.broker[0]:
+            self.beats.receive(time.monotonic(), data)
+
+    def beat(self) -> bool:
+        """Sends a heartbeat. Returns False if no broadcast arrived recently; then the heartbeat must be sent over the connection."""
+        datagram = self.beats.beat(time.monotonic(), time.time())
+        if datagram is not None:
+            self.transport.sendto(datagram, self.broker)
+            self.sent += 1
+        return datagram is not None
+
+    def close(self) -> None:
+        self.transport.abort()
+
+
+async def open_beats(name: str, interval: float, broker: tuple[str, int], at: Address) -> UdpBeats:
+    """``broker`` is its IPv4 address and port; ``at`` is the address to listen on for its broadcasts. Raises OSError."""
+    beats = ServiceBeats(name, interval, broker[1], time.monotonic())
+    sock = open_beacon_socket(at)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        _, protocol = await asyncio.get_running_loop().create_datagram_endpoint(
+            lambda: UdpBeats(beats, broker), sock=sock
+        )
+    except BaseException:
+        sock.close()
+        raise
+    return protocol
+
 
 Registration = dict[
     str, object

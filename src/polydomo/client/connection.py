@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 from polydomo.client import discovery
-from polydomo.client.search import search
 from polydomo.client.security import proof_of
 from polydomo.client.suspension import running_timeout
 from polydomo.errors import AccessDenied, ConnectionLost, NotConnected, PolydomoError, ProtocolViolation
@@ -32,9 +31,8 @@ from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Event, Frames, WorkerE
 from polydomo.protocols.mdx.ends import MdxClientEnd
 from polydomo.wire import frames, sp
 from polydomo.wire.address import DISCOVER, IPC, Address
-from polydomo.wire.bounds import Bounds
 from polydomo.wire.close_reason import CloseCause, CloseReason
-from polydomo.wire.link import ABORTING, OPEN, Handler, Hub, Link
+from polydomo.wire.link import ABORTING, OPEN, Bounds, Handler, Hub, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.link import ZmtpLink
 
@@ -308,7 +306,7 @@ async def connect(
 
     proof = proof_of(address)
     if proof is not None and proof.server_key:
-        return await search(address, attempt, timeout)
+        return await discovery.search(address, attempt, timeout)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
     found = await discovery.find(address, timeout)

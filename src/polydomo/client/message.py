@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+import msgspec
+
 from polydomo.errors import CallFailed
 from polydomo.limits import MAX_BODY, MAX_BODY_FRAMES
 from polydomo.model.request import TOO_LARGE
@@ -86,3 +88,31 @@ def check_size(body: list[bytes], limit: int = MAX_BODY) -> None:
             TOO_LARGE,
             f"the body has {size:,} bytes; the limit is {limit:,} (limits.max_message of the broker, less room for the envelope)",
         )
+
+
+def frames_of(body: tuple[Frame, ...], arguments: Mapping[str, object]) -> list[bytes]:
+    """The frames of a request that has a body or named arguments. Arguments are sent as one JSON object, the request of a typed service.
+    Raises TypeError if it has both.
+
+    >>> frames_of(("one", b"two"), {}), frames_of((), {"a": 1, "b": "x"})
+    ([b'one', b'two'], [b'{"a":1,"b":"x"}'])
+    """
+    if not arguments:
+        return encode(body)
+    if body:
+        names = ", ".join(arguments)
+        raise TypeError(
+            f"the call has a body and the named arguments {names}; use one of them, or correct the name of an option"
+        )
+    try:
+        return [msgspec.json.encode(arguments, enc_hook=_other)]
+    except TypeError as error:
+        raise TypeError(f"the arguments cannot be written as JSON: {error}") from None
+
+
+def _other(value: Any) -> Any:
+    """Values that msgspec does not know: pydantic models."""
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise TypeError(f"a {type(value).__name__} has no JSON form")
+    return dump(mode="json")

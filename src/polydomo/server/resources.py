@@ -1,7 +1,8 @@
-"""The system resources that a broker needs to start, and error messages with remedies if they are short."""
+"""The system resources that a broker needs: open files, threads, memory and disk, and error messages with remedies if they are short."""
 
 import errno
 import os
+from pathlib import Path
 
 from polydomo import limits
 from polydomo.errors import SettingError
@@ -61,5 +62,50 @@ def open_files() -> int:
     """The number of open files; 0 if the system does not report it."""
     try:
         return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0
+
+
+CGROUP_FILES = (
+    "/sys/fs/cgroup/memory.max",  # version 2
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",  # version 1
+)
+UNLIMITED = 1 << 60  # cgroup version 1 reports a huge number if there is no limit
+
+
+def available_memory() -> int:
+    """The memory that this process may use, in bytes: of the machine, or of its control group if that has a limit; 0 if unknown."""
+    found = [size for size in (_machine(), *map(_limit, _cgroups())) if 0 < size < UNLIMITED]
+    return min(found, default=0)
+
+
+def _machine() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemTotal:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return 0
+
+
+def _cgroups() -> list[str]:
+    """The limit files of this process's control groups, from its own group up to the root."""
+    found = list(CGROUP_FILES)
+    try:
+        own = next(line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
+    except (OSError, StopIteration):
+        return found
+    place = Path("/sys/fs/cgroup") / own.strip().lstrip("/")
+    while place != Path("/sys/fs/cgroup") and place.is_relative_to("/sys/fs/cgroup"):
+        found.append(str(place / "memory.max"))
+        place = place.parent
+    return found
+
+
+def _limit(file: str) -> int:
+    try:
+        text = Path(file).read_text().strip()
+        return int(text) if text.isdigit() else 0  # "max"
     except OSError:
         return 0

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import secrets
+import socket
 import time
 
 from polydomo import limits
@@ -15,7 +17,7 @@ from polydomo.broker.sharing.memoised import Memoiser
 from polydomo.errors import SettingError
 from polydomo.model.listener_roles import SHARED, Role
 from polydomo.protocols.memo.store_api import MemoValues
-from polydomo.server import logs, starting
+from polydomo.server import logs
 from polydomo.server.access import reload as access_reload
 from polydomo.server.access.access import AccessControl
 from polydomo.server.connections import beacon, listening
@@ -34,11 +36,10 @@ from polydomo.server.http.site import build_site
 from polydomo.server.job_store import JobStore, backend_of
 from polydomo.server.logs import say, trouble
 from polydomo.server.processes.processes import Others, Plan, Processes
-from polydomo.server.resources import remedy, shortage
+from polydomo.server.resources import MORE_FILES, open_files, remedy, shortage
 from polydomo.server.settings.settings import Listener, Settings
-from polydomo.wire.address import IPC, Address, is_loopback
-from polydomo.wire.bounds import Bounds
-from polydomo.wire.link import Hub, Link
+from polydomo.wire.address import IPC, TCP, Address, is_loopback
+from polydomo.wire.link import Bounds, Hub, Link
 from polydomo.wire.turns import Turns
 from polydomo.wire.zmtp.extensions import Extensions
 
@@ -155,7 +156,7 @@ class BrokerServer:
         """Opens all listeners, or raises SettingError and opens none."""
         self.loop = asyncio.get_running_loop()
         self._memoise()
-        starting.count_files(self)
+        self._count_files()
         try:
             self.disconnects = DisconnectWatch(self.loop)
             listeners = self.plan.listeners(self.settings)
@@ -174,7 +175,7 @@ class BrokerServer:
             places = zip(listeners, self._listening, strict=True)
             if self.plan.index == 0:
                 routers = [bound for listener, bound in places if listener.role.allows_protocol("dbp")]
-                await starting.open_datagrams(self, routers)
+                await self._open_datagrams(routers)
             if self.plan.index == 0:
                 self.bridges = [bridge_to(self, url) for url in self.settings.bridge.to]
             if self.plan.count > 1:
@@ -198,6 +199,26 @@ class BrokerServer:
             self.wake()
             self.broker.memoiser = Memoiser(self.broker, self.memo_store, memo.services, memo.versions)
 
+    def _count_files(self) -> None:
+        """Every connection is an open file: fewer files mean fewer connections. Raises SettingError if there would be next to none."""
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if files == resource.RLIM_INFINITY:
+            return
+        least = limits.SPARE_FILES + min(limits.LEAST_CONNECTIONS, self.max_connections)
+        if files < least:
+            raise SettingError(f"this process may open only {files} files, but a broker needs {least}: {MORE_FILES}")
+        spare = max(limits.SPARE_FILES, open_files())  # whoever started the broker may have left files open in it
+        if files - spare < self.max_connections:
+            self.max_connections = max(1, files - spare)
+            asked = "limits.max_connections" in self.settings.sources or self.max_connections < limits.FEW_CONNECTIONS
+            say(
+                LOG,
+                logging.WARNING if asked else logging.DEBUG,
+                "the limit of open files allows fewer connections than limits.max_connections",
+                max_connections=self.max_connections,
+                open_files=files,
+            )
+
     async def _listen(self, bound: listening.Listening, listener: Listener) -> None:
         role = listener.role
         ipc = bound.address.kind == IPC
@@ -219,6 +240,45 @@ class BrokerServer:
         level = logging.INFO if self.plan.count == 1 else logging.DEBUG  # of several processes, the supervisor says it
         say(LOG, level, "listening", address=str(bound.address), **more)
 
+    async def _open_datagrams(self, routers: list[listening.Listening]) -> None:
+        """Opens the beacon, and heartbeats by UDP beside every listener that speaks DBP over TCP. Raises SettingError."""
+        dbp = self.settings.dbp
+        routers = [bound for bound in routers if bound.address.kind == TCP]
+        reached = [sock for bound in routers for sock in bound.sockets if sock.family == socket.AF_INET]
+        if dbp.beacon != "off" and not reached:
+            raise SettingError("dbp.beacon: needs a tcp:// listener on IPv4; add one with --listen")
+        near = all(is_loopback(bound.address) for bound in routers)
+        if dbp.udp and routers:
+            to = beacon.place(dbp.broadcast, limits.DBP_BROADCAST_LOCAL if near else limits.DBP_BROADCAST)
+            self.heartbeats = Heartbeats(self, to)
+            for bound in routers:
+                for sock in bound.sockets:
+                    await self.heartbeats.listen(sock)
+        place = beacon.place(dbp.beacon, limits.BEACON_LOCAL if near else limits.BEACON)
+        if place is None:
+            return
+        host, port = reached[0].getsockname()
+        if near and not is_loopback(Address(TCP, place[0], place[1])):
+            say(
+                LOG,
+                logging.WARNING,
+                "the beacon reaches other machines, but they cannot reach the broker",
+                address=str(routers[0].address),
+            )
+        try:
+            self.beacon = beacon.Beacon(place, host, port, dbp.beacon_interval)
+        except OSError as error:
+            raise SettingError(f"dbp.beacon: cannot send to {place[0]}:{place[1]}: {listening.reason(error)}") from None
+        self.beacon.start()
+
+    def _close_datagrams(self) -> None:
+        if self.beacon is not None:
+            self.beacon.stop()
+            self.beacon = None
+        if self.heartbeats is not None:
+            self.heartbeats.stop()
+            self.heartbeats = None
+
     def make_connection(self, ipc: bool, role: Role, local: bool, listener: Address | None = None) -> Connection:
         return Connection(self, ipc, role, local, listener)
 
@@ -229,7 +289,7 @@ class BrokerServer:
         ``others`` are the other processes of the broker: this one serves them until all have finished.
         """
         self.health.leaving = True
-        starting.close_datagrams(self)
+        self._close_datagrams()
         self.publishers.stop()
         self.wake()
         self.broker.drain()
@@ -285,7 +345,7 @@ class BrokerServer:
         for server in self._servers:
             server.close()
         self._servers.clear()
-        starting.close_datagrams(self)
+        self._close_datagrams()
         for bound in self._listening:
             bound.close()
         self._listening.clear()

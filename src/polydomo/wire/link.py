@@ -8,6 +8,7 @@ writes each link's output, and applies its ``state`` and ``pauses``.
 from collections.abc import Callable
 from typing import Any, Final
 
+from polydomo import limits
 from polydomo.errors import AccessDenied, ProtocolViolation
 from polydomo.limits import BIG_BODY, HELD_INPUT
 from polydomo.native import mypyc_attr
@@ -15,6 +16,28 @@ from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body
 from polydomo.wire.turns import Turns
 from polydomo.wire.zmtp.extensions import NO_EXTENSIONS, Extensions
+
+
+class Bounds:
+    """Size limits for the messages of one peer. One object serves all links of a server."""
+
+    def __init__(
+        self,
+        max_frame: int = limits.MAX_FRAME,
+        max_frames: int = limits.MAX_FRAMES,
+        max_message: int = limits.MAX_MESSAGE,
+        max_handshake: int = limits.MAX_HANDSHAKE,
+        extensions: bytes = b"",
+    ) -> None:
+        self.max_frame = max_frame
+        self.max_frames = max_frames
+        self.max_message = max_message
+        self.max_handshake = max_handshake
+        self.extensions = extensions  # the list that this side announces
+
+
+DEFAULT_BOUNDS = Bounds()
+
 
 # ``Link.state``: a link that is not OPEN sends nothing and ignores input.
 OPEN: Final = 0

@@ -7,11 +7,16 @@ The whole turn also has a limit; input that arrives after it is reached waits fo
 
 Scheduling is round robin over sources (the peer's address or principal), and over the connections of each source. If many wait, each gets a
 smaller share, so that one round stays short.
+
+Work for one request that would take too long for one turn is done in steps (``Steps``). A link that has such work does one step at a time,
+each charged to its peer by the time it took, and goes on in a later turn when the peer's share is used up. Meanwhile it reads no further
+input of the peer.
 """
 
 from typing import TYPE_CHECKING
 
 from polydomo.limits import LEAST_SHARE, TURN_SHARE, TURN_WORK
+from polydomo.native import mypyc_attr
 
 if TYPE_CHECKING:
     from polydomo.wire.link import Link
@@ -76,3 +81,17 @@ class Turns:
         assert all(links for links in self._by_source.values())
         for source, links in self._by_source.items():
             assert all(link.source == source and not link.closed for link in links)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Steps:
+    """Work for one request, done in steps over several turns."""
+
+    def step(self) -> bool:
+        """Does a part of the work, of about a millisecond at most. Returns True when all is done. May raise HttpError, which is then the
+        answer to the request."""
+        raise NotImplementedError
+
+    def held(self) -> int:
+        """Bytes that the unfinished work holds in memory."""
+        return 0

@@ -1,7 +1,8 @@
-"""The argument and the return values of a service function."""
+"""The argument and the return values of a service function, and the call that the current thread or task serves."""
 
 import math
 import time
+from contextvars import ContextVar
 
 from polydomo.client.message import Message, encode
 from polydomo.protocols.ends import Job
@@ -65,3 +66,21 @@ def body_of(value: object) -> list[bytes]:
     if isinstance(value, list | tuple):
         return encode(value)
     raise TypeError(f"a service function must return bytes, str, a list of those, or None, not {type(value).__name__}")
+
+
+class Running:
+    """The call that is being served. The worker sets it around each call of a function."""
+
+    __slots__ = ("request", "service")
+
+    def __init__(self, service: str, request: str) -> None:
+        self.service = service
+        self.request = request  # the broker's token of the attempt; ``polydomo logs --request`` finds it
+
+
+RUNNING: ContextVar[Running | None] = ContextVar("polydomo_running", default=None)
+
+
+def running() -> Running | None:
+    """The call that is being served, None outside a call."""
+    return RUNNING.get()

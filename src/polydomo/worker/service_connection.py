@@ -19,8 +19,7 @@ from polydomo.limits import CLOSE_TIME, CONNECT_TIME, LISTED, REJECTED, SETTLED
 from polydomo.model.request import FAILED
 from polydomo.protocols.ends import Cancelled, Job, Revoked, WorkerEnd
 from polydomo.wire.address import Address
-from polydomo.worker.call import Call
-from polydomo.worker.context import RUNNING, Running
+from polydomo.worker.call import RUNNING, Call, Running
 from polydomo.worker.functions import Abandoned, Function, Threads, error_text, execute, from_the_function, runs_on_loop
 from polydomo.worker.registration import Registration
 

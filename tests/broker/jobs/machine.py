@@ -2,7 +2,6 @@
 
 from datetime import UTC, tzinfo
 
-from polydomo.broker.jobs import invariants
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import Jobs
 from polydomo.broker.jobs.ops import NOT_LEADER, Loaded, Op, Store, StoreError
@@ -137,4 +136,4 @@ class World:
         self.jobs.run_due()
         self.schedules.run_due()
         self.store.sync()
-        invariants.check(self.jobs)
+        self.jobs.check()

@@ -2,7 +2,6 @@
 
 import pytest
 
-from polydomo.broker.jobs import invariants, orders
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.jobs import EXPIRED
 from polydomo.broker.jobs.ops import FULL, NOT_LEADER, Get, ScheduleRow, StoreError
@@ -38,7 +37,7 @@ def test_nothing_is_acknowledged_or_started_before_it_is_on_disk(world: World) -
     world.store.sync()
     assert world.heard() == [("A", states.DONE)] and stored(world, "A") == (states.DONE, "ok", 1)
     assert not world.jobs.open
-    invariants.check(world.jobs)
+    world.jobs.check()
 
 
 def test_a_restart_before_the_disk_forgets_the_job_and_after_it_runs_it(world: World) -> None:
@@ -198,12 +197,12 @@ def test_a_job_can_be_cancelled_in_any_phase(world: World) -> None:
     world.store.sync()
     world.heard()
     for id in "ABC":
-        orders.cancel(world.jobs, id, "no longer wanted", world.hear)
+        world.jobs.cancel(id, "no longer wanted", world.hear)
         world.store.sync()
     assert world.heard() == [("A", states.CANCELLED), ("B", states.CANCELLED), ("C", states.CANCELLED)]
     assert world.stopped[0] == "A"
-    orders.cancel(world.jobs, "A", "again", world.hear)
-    orders.cancel(world.jobs, "X", "unknown", world.hear)
+    world.jobs.cancel("A", "again", world.hear)
+    world.jobs.cancel("X", "unknown", world.hear)
     world.store.sync()
     assert world.heard() == [("A", states.CANCELLED), ("", "none")]
     world.pass_time(200.0)
@@ -216,21 +215,21 @@ def test_dead_jobs_are_reopened_and_removed(world: World) -> None:
     world.fail()
     world.store.sync()
     world.heard()
-    orders.reopen(world.jobs, "A", world.hear)
-    orders.reopen(world.jobs, "X", world.hear)
+    world.jobs.reopen("A", world.hear)
+    world.jobs.reopen("X", world.hear)
     world.store.sync()
     assert world.heard() == [("A", states.OPEN), ("", "none")]
     assert world.started[0].attempts == 0
     world.fail()
     world.store.sync()
     removed: list[bool] = []
-    orders.remove(world.jobs, "A", lambda done, error: removed.append(done))
+    world.jobs.remove("A", lambda done, error: removed.append(done))
     world.store.sync()
     assert removed == [True]
 
 
 def test_a_paused_service_waits(world: World) -> None:
-    orders.pause(world.jobs, b"work", True)
+    world.jobs.pause(b"work", True)
     world.submit("A")
     world.pass_time(1e6)
     assert not world.started
@@ -238,7 +237,7 @@ def test_a_paused_service_waits(world: World) -> None:
     again.room[b"work"] = 1
     again.lead()
     assert not again.started  # the pause was stored
-    orders.pause(again.jobs, b"work", False)
+    again.jobs.pause(b"work", False)
     assert again.started
 
 
@@ -296,7 +295,7 @@ def test_a_follower_rejects_jobs_and_names_the_leader(world: World) -> None:
     assert world.heard() == [("", NOT_LEADER)] and world.stopped == ["A"]
     world.submit("C")
     world.jobs.find("A", world.hear)
-    orders.reopen(world.jobs, "A", world.hear)
+    world.jobs.reopen("A", world.hear)
     assert world.heard() == [("", NOT_LEADER)] * 3
     assert "tcp://b" in world.jobs.not_leading().text
     assert world.jobs.next_deadline() == 0.0
@@ -381,6 +380,6 @@ def test_open_jobs_take_a_share_of_the_memory(world: World) -> None:
     assert world.heard() == [("", FULL), ("A", states.OPEN), ("B", states.OPEN)]
     world.end(body=b"y" * 500)
     assert world.jobs.memory() == 2 * size + 500
-    invariants.check(world.jobs)
+    world.jobs.check()
     world.store.sync()
     assert world.jobs.memory() == size

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from polydomo.broker.broker import Broker
 from polydomo.broker.entropy import Entropy
-from polydomo.broker.topics.own_topics import MONITOR, TAP
+from polydomo.broker.reserved_names import MONITOR, TAP
 from polydomo.broker.topics.subscriptions import Subscriptions
 from polydomo.limits import DROPS_PER_TURN
 from polydomo.model.session import Session

@@ -12,7 +12,7 @@ import zmq
 
 import polydomo
 import polydomo.testing
-from polydomo.client import search
+from polydomo.client import discovery
 from polydomo.errors import AccessDenied, CallFailed, NotConnected, PolydomoError
 from polydomo.protocols.ends import Failure
 from polydomo.wire.frames import join
@@ -202,7 +202,7 @@ def test_a_discovered_broker_with_another_key_is_not_used(place: Place, tmp_path
 
 def test_an_impostor_does_not_stop_the_search_for_the_broker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """ERROR is not authenticated, so it proves nothing; nor does silence. Both impostors are tried before the broker starts."""
-    monkeypatch.setattr(search, "DISCOVERY_PATIENCE", 0.05)
+    monkeypatch.setattr(discovery, "DISCOVERY_PATIENCE", 0.05)
     port = free_port()
     beacon = {"dbp.beacon": f"{LOOPBACK}:{port}", "dbp.beacon_interval": "50ms", "access": str(place.access)}
     with ExitStack() as stack:

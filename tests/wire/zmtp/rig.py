@@ -1,8 +1,7 @@
 """Two ends of a ZMTP connection in memory, and peers of older versions written down byte by byte."""
 
-from polydomo.wire.bounds import DEFAULT_BOUNDS, Bounds
 from polydomo.wire.close_reason import CloseCause, CloseReason
-from polydomo.wire.link import Handler, Hub
+from polydomo.wire.link import DEFAULT_BOUNDS, Bounds, Handler, Hub
 from polydomo.wire.security.mechanism import command, properties
 from polydomo.wire.zmtp.handshake import SIGNATURE
 from polydomo.wire.zmtp.link import ZmtpLink

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo import limits
-from polydomo.wire.bounds import Bounds
 from polydomo.wire.frames import frame, head, join
-from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_NOT_READING, Handler, Hub
+from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_NOT_READING, Bounds, Handler, Hub
 from polydomo.wire.security.mechanism import command
 from polydomo.wire.zmtp import link as zmtp
 from polydomo.wire.zmtp.link import ZmtpLink

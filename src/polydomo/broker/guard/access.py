@@ -21,8 +21,7 @@ from polydomo.broker.guard.rules import (
     AccessRules,
     Quota,
 )
-from polydomo.broker.reserved_names import is_reserved
-from polydomo.broker.topics.own_topics import MONITOR
+from polydomo.broker.reserved_names import MONITOR, is_reserved
 from polydomo.limits import ACCESS_ANSWERS, MAX_CONTROL, RESUME_FRACTION
 from polydomo.model.principals import NAMED, accountable, is_own, named_by
 from polydomo.model.request import Request

@@ -21,7 +21,6 @@ from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs import services, titanic
 from polydomo.broker.jobs.durable_order import KEYED, DurableOrder
 from polydomo.broker.jobs.failures import NOT_SAID, failure_reason, retry_after
-from polydomo.broker.jobs.invariants import check as check_jobs
 from polydomo.broker.jobs.job import Job, Row
 from polydomo.broker.jobs.job_session import JobSession, Recording
 from polydomo.broker.jobs.jobs import EXPIRED, Jobs
@@ -459,7 +458,7 @@ class Durable:
         }
 
     def check_invariants(self) -> None:
-        check_jobs(self.jobs)
+        self.jobs.check()
         for request in self.parked:
             assert request.state == PARKED and request in request.session.requests, (
                 f"request {request.number} is not parked"

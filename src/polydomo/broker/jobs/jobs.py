@@ -12,7 +12,7 @@ broker is the leader. Times are seconds since the epoch.
 
 from collections.abc import Callable
 
-from polydomo.broker.jobs import damage, events
+from polydomo.broker.jobs import events
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.failures import NEVER, NOT_SAID
@@ -21,6 +21,7 @@ from polydomo.broker.jobs.ops import (
     FULL,
     NOT_LEADER,
     Collected,
+    Condemn,
     Finish,
     Get,
     Insert,
@@ -28,6 +29,9 @@ from polydomo.broker.jobs.ops import (
     Op,
     Progress,
     Purge,
+    PutPause,
+    Remove,
+    Reopen,
     Store,
     StoreError,
 )
@@ -37,6 +41,7 @@ from polydomo.broker.jobs.waiting_jobs import ServiceQueue, WaitingJobs
 from polydomo.limits import COST_JOB, JOB_PURGE, JOB_REFUSED_WAIT
 from polydomo.model.json_form import microseconds
 from polydomo.model.request import (
+    CANCELLED,
     DENIED,
     FAILED,
     NO_WORKER,
@@ -50,6 +55,7 @@ from polydomo.model.retry_policy import Backoff
 EXPIRED = "expired"  # the outcome of a job whose time to live expired
 
 Answer = Callable[[Job | None, StoreError | None], None]
+Changed = Callable[[bool, StoreError | None], None]
 
 
 class Jobs:
@@ -86,9 +92,9 @@ class Jobs:
         self.paused = set(loaded.paused)
         now = self.runner.now()
         self._purge_at = now + JOB_PURGE
-        for ended in damage.sound(self, loaded.uncollected, False):
+        for ended in self._sound(loaded.uncollected, False):
             self._unclaimed.add(ended.digest, ended.id, ended.ended)
-        for job in damage.sound(self, loaded.jobs, True):
+        for job in self._sound(loaded.jobs, True):
             if job.digest:
                 self._unclaimed.add(job.digest, job.id, 0.0)
             self.adopt(job, now)
@@ -213,7 +219,7 @@ class Jobs:
             return
         found = op.existing
         if found is not None and found.damage:
-            damage.condemn(self, found)
+            self._condemn(found)
         if found is not None and (found.id != job.id or found.state != states.OPEN or found.id in self.open):
             self.counters.repeated += 1
             answer(self.open.get(found.id, found), None)
@@ -395,6 +401,89 @@ class Jobs:
         for answer in answers:
             answer(job, None)
 
+    # --- orders of clients and operators --------------------------------------------------------------------------------------
+
+    def cancel(self, id: str, why: str, answer: Answer) -> None:
+        """Cancels an open job and answers with it, or with None if it is not open. The reply of a worker that runs it is ignored."""
+        job = self.open.get(id)
+        if job is None or job.phase == RECORDING:
+            self.find(id, answer)
+            return
+        if job.phase == RUNNING:
+            self.runner.stop(job)
+            self.waiting_jobs.of_service(job.service).released -= 1
+        self.wait(id, answer)
+        self.record(job, states.CANCELLED, CANCELLED, why)
+        self.pump(job.service)
+
+    def reopen(self, id: str, answer: Answer, principal: str = "") -> None:
+        """Retries a dead job for an operator. Answers with None if there is no such dead job."""
+        if not self.leads:
+            answer(None, self.not_leading())
+            return
+        op = Reopen(id, self.runner.now(), principal)
+
+        def reopened(_: Op) -> None:
+            job = op.job
+            if job is not None and op.error is None and self.leads and job.id not in self.open:
+                self.adopt(job, self.runner.now())
+                self.counters.reopened += 1
+                self.listener.job_event(events.reopened(job))
+                self.pump(job.service)
+            answer(job, op.error)
+
+        op.then = reopened
+        self.put(op)
+
+    def remove(self, id: str, answer: Changed, state: str = "") -> None:
+        """Removes a finished job and its result; with ``state``, only if it ended in that state."""
+        if not self.leads:
+            answer(False, self.not_leading())
+            return
+        op = Remove(id, state)
+
+        def removed(_: Op) -> None:
+            answer(op.done, op.error)
+
+        op.then = removed
+        self.put(op)
+
+    def pause(self, service: bytes, paused: bool) -> None:
+        """Jobs of a paused service wait without limit."""
+        if paused:
+            self.paused.add(service)
+        else:
+            self.paused.discard(service)
+        if self.leads:
+            self.put(PutPause(service, paused))
+        if not paused:
+            self.service_changed(service)
+
+    # --- stored data that has changed on disk ---------------------------------------------------------------------------------
+
+    def _condemn(self, job: Job, was_open: bool = False) -> None:
+        """Stores that the data of a job is damaged: from now on the job is dead. For an open job, this is its outcome; that of any other
+        job was recorded before."""
+        job.ended = self.runner.now()
+        job.keep = job.ended + self.policy.keep_dead if self.policy.keep_dead else 0.0
+        self.counters.damaged += 1
+        op = Condemn(job)
+
+        def recorded(_: Op) -> None:
+            if was_open and op.error is None:
+                self.counters.dead += 1
+                self.listener.job_event(events.outcome(job))
+
+        op.then = recorded
+        self.put(op)
+
+    def _sound(self, loaded: list[Job], were_open: bool) -> list[Job]:
+        """The loaded jobs that are not damaged. The others are condemned."""
+        for job in loaded:
+            if job.damage:
+                self._condemn(job, were_open)
+        return [job for job in loaded if not job.damage]
+
     # --- queries --------------------------------------------------------------------------------------------------------------
 
     def find(self, id: str, answer: Answer) -> None:
@@ -410,7 +499,7 @@ class Jobs:
 
         def found(_: Op) -> None:
             if op.job is not None and op.job.damage and id not in self.open:
-                damage.condemn(self, op.job)
+                self._condemn(op.job)
             answer(self.open.get(id, op.job), op.error)
 
         op.then = found
@@ -496,3 +585,21 @@ class Jobs:
             assert isinstance(count, int)
             counts[job.phase] = count + 1
         return counts
+
+    def check(self) -> None:
+        """For tests: cross-checks the redundant state. Raises AssertionError if something is inconsistent."""
+        inserting = sum(len(op.job.body) for op in self.inserting.values())
+        assert self.bytes == inserting + sum(len(job.body) + len(job.result) for job in self.open.values())
+        queued: dict[bytes, int] = {}
+        released: dict[bytes, int] = {}
+        for id, job in self.open.items():
+            assert job.id == id and (job.state == states.OPEN) == (job.phase != RECORDING), (job.state, job.phase)
+            assert not job.key or self.keys[job.scoped_key()] is job
+            if job.phase == QUEUED:
+                queued[job.service] = queued.get(job.service, 0) + 1
+            elif job.phase == RUNNING:
+                released[job.service] = released.get(job.service, 0) + 1
+        for service, queue in self.waiting_jobs.by_service.items():
+            assert queue.length == queued.pop(service, 0) and queue.released == released.pop(service, 0), service
+        assert not queued and not released, (queued, released)
+        assert set(self.waiting) <= set(self.open)

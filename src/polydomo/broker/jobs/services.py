@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from polydomo.broker.guard.rules import CALL
 from polydomo.broker.jobs import job as states
-from polydomo.broker.jobs import orders, titanic
+from polydomo.broker.jobs import titanic
 from polydomo.broker.jobs.durable_order import order_of
 from polydomo.broker.jobs.job import Job, Row
 from polydomo.broker.jobs.ops import Op, ScheduleRow, Select, StoreError
@@ -268,7 +268,7 @@ def _cancel(durable: "Durable", request: Request, id: str) -> None:
         if job is None:
             _not_found(durable, request, id, error)
         elif not _denied(durable, request, job):
-            orders.cancel(durable.jobs, id, "cancelled by a client", ended)
+            durable.jobs.cancel(id, "cancelled by a client", ended)
 
     durable.jobs.find(id, found)
 
@@ -366,14 +366,13 @@ def _dead_some(durable: "Durable", request: Request, ids: "list[str]", again: bo
         answer(durable, request, {"retried" if again else "dropped": 0, "jobs": []})
     for id in ids:
         if again:
-            orders.reopen(
-                durable.jobs,
+            durable.jobs.reopen(
                 id,
                 lambda job, error, id=id: one_more(id, job is not None, error),  # type: ignore[misc]
                 request.origin,
             )
         else:
-            orders.remove(durable.jobs, id, lambda changed, error, id=id: one_more(id, changed, error), states.DEAD)  # type: ignore[misc]
+            durable.jobs.remove(id, lambda changed, error, id=id: one_more(id, changed, error), states.DEAD)  # type: ignore[misc]
 
 
 def _job_id(header: Row) -> str:

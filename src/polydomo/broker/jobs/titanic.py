@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Final
 
 from polydomo.broker.guard.rules import CALL
 from polydomo.broker.jobs import job as states
-from polydomo.broker.jobs import orders
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.ops import StoreError
 from polydomo.limits import MAX_SERVICE_NAME
@@ -79,7 +78,7 @@ def _close(durable: "Durable", request: Request, id: str) -> None:
         if error is not None:
             removed(False, error)
         else:
-            orders.remove(durable.jobs, id, removed)
+            durable.jobs.remove(id, removed)
 
     def found(job: Job | None, error: StoreError | None) -> None:
         if error is not None:
@@ -89,8 +88,8 @@ def _close(durable: "Durable", request: Request, id: str) -> None:
         elif not durable.may_use(request, job):
             durable.answer(request, frame(b"400", False))
         elif id in durable.jobs.open:
-            orders.cancel(durable.jobs, id, "closed by its client", ended)
+            durable.jobs.cancel(id, "closed by its client", ended)
         else:
-            orders.remove(durable.jobs, id, removed)
+            durable.jobs.remove(id, removed)
 
     durable.jobs.find(id, found)

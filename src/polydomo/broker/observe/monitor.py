@@ -18,7 +18,7 @@ from polydomo.broker.catalog.catalog import Entry
 from polydomo.broker.observe import figures, states
 from polydomo.broker.observe.histogram import Tally
 from polydomo.broker.observe.states import State
-from polydomo.broker.topics.own_topics import MONITOR
+from polydomo.broker.reserved_names import MONITOR
 from polydomo.model.json_form import iso_time
 from polydomo.model.service import LATE, LEFT, LOST, READY, Publication, Service, Worker
 from polydomo.model.session import Session

@@ -7,10 +7,10 @@ from polydomo.broker.guard.access import PUBLISH
 from polydomo.broker.requests import request_ids
 from polydomo.broker.requests.acceptance_times import AcceptanceTimes
 from polydomo.broker.requests.tokens import number_of
+from polydomo.broker.reserved_names import MONITOR
 from polydomo.broker.topics import logs
 from polydomo.broker.topics.last_values import LastValues
 from polydomo.broker.topics.logs import LogRecord, LogRecords
-from polydomo.broker.topics.own_topics import MONITOR
 from polydomo.broker.topics.subscriptions import Subscriptions
 from polydomo.limits import MAX_LISTED, MAX_PROCESSES, PROCESS_NUMBERS, WORK_PUBLISH, WORK_RECORD, WORK_SUBSCRIBE
 from polydomo.model.service import Publication

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Final
 
-from polydomo.broker.topics.own_topics import TAP
+from polydomo.broker.reserved_names import TAP
 from polydomo.broker.topics.trie import Trie
 from polydomo.limits import DROPS_PER_TURN
 from polydomo.model.session import Session

@@ -8,7 +8,6 @@ import json
 from typing import TYPE_CHECKING
 
 from polydomo.broker import service_table
-from polydomo.broker.jobs import orders
 from polydomo.broker.requests import deadlines, dispatch, open_requests, outcomes, queues, transitions
 from polydomo.broker.reserved_names import ACCEPT, JOIN
 from polydomo.model.request import PARKED, SHUTDOWN, Request
@@ -176,7 +175,7 @@ class Control:
         if name == b"polydomo.drain":
             self.drain_service(encoded, True)
         elif broker.durable is not None and broker.durable.jobs.leads:
-            orders.pause(broker.durable.jobs, encoded, name == b"polydomo.pause")
+            broker.durable.jobs.pause(encoded, name == b"polydomo.pause")
         if name != b"polydomo.drain":
             self.pause(encoded, name == b"polydomo.pause")
         if name == b"polydomo.resume":

@@ -27,10 +27,10 @@ from polydomo import __version__, limits, native
 from polydomo.cli.common.exit_status import ignore_late_signals
 from polydomo.errors import SettingError
 from polydomo.server import logs
-from polydomo.server.available_memory import available_memory
 from polydomo.server.connections import listening
 from polydomo.server.logs import say
 from polydomo.server.processes.processes import Plan
+from polydomo.server.resources import available_memory
 from polydomo.server.settings.settings import DEFAULT, Settings
 from polydomo.wire.address import IPC
 

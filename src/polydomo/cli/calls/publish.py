@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polydomo.broker.topics.own_topics import MONITOR
+from polydomo.broker.reserved_names import MONITOR
 from polydomo.cli.calls.call import json_frame, read_body
 from polydomo.cli.common import options
 from polydomo.cli.common.options import To

@@ -91,7 +91,7 @@ class TapFollower:
         self.shown = 0
 
     async def __call__(self) -> None:
-        from polydomo.broker.topics.own_topics import TAP
+        from polydomo.broker.reserved_names import TAP
         from polydomo.cli.common.exit_status import following
         from polydomo.client.subscriber import AsyncSubscriber
         from polydomo.journal.recording.tap import SKIPPED

@@ -11,7 +11,7 @@ from typing import Any
 from polydomo import limits
 from polydomo.broker.broker import Broker
 from polydomo.broker.observe.recorder import Recorder
-from polydomo.broker.topics.own_topics import TAP
+from polydomo.broker.reserved_names import TAP
 from polydomo.journal import schema
 from polydomo.journal.levels import Levels
 from polydomo.journal.recording.chunk import NO_PEER, Peer, Run

@@ -22,7 +22,7 @@ from polydomo.broker.policy import Policy
 from polydomo.errors import SettingError
 from polydomo.model.listener_roles import ROLES, SHARED, Role
 from polydomo.model.tuning import Tuning
-from polydomo.server.available_memory import available_memory
+from polydomo.server.resources import available_memory
 from polydomo.server.settings.sections import (
     Bridge,
     Dbp,

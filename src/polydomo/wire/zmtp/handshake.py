@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from polydomo.errors import AccessDenied, ProtocolViolation
-from polydomo.wire.bounds import Bounds
-from polydomo.wire.link import Link
+from polydomo.wire.link import Bounds, Link
 from polydomo.wire.security.mechanism import Mechanism, command, fitting, parse_command
 
 # "greeting = signature version mechanism as-server filler"; libzmq's padding ends in 1, which ZMTP 1.0 peers read as a length.

@@ -9,9 +9,8 @@ from io import BytesIO
 from polydomo import limits
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import HELD_INPUT, SMALL_READ, WORK_BYTES, WORK_FRAMES, WORK_MESSAGE, WORK_SEALED
-from polydomo.wire.bounds import DEFAULT_BOUNDS, Bounds
 from polydomo.wire.frames import Body
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import DEFAULT_BOUNDS, Bounds, Handler, Hub, Link
 from polydomo.wire.security.mechanism import Mechanism, Null, command, parse_command
 from polydomo.wire.zmtp import extensions
 from polydomo.wire.zmtp.handshake import Handshake, Select
