@@ -26,8 +26,7 @@ from polydomo.protocols import registry
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.ends import ClientEnd, Event, Job, Reply, WorkerEnd
 from polydomo.wire.frames import join, split
-from polydomo.wire.link import Handler, Hub
-from polydomo.wire.turns import Turns
+from polydomo.wire.link import Handler, Hub, Turns
 from polydomo.wire.zmtp.link import ZmtpLink
 
 SERVICE = b"echo"

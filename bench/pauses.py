@@ -67,7 +67,7 @@ def broker(words: "list[str]") -> None:
     from polydomo.journal.files.writer import Writer
     from polydomo.journal.recording.recorder import JournalRecorder
     from polydomo.server.server import BrokerServer
-    from polydomo.wire.turns import Turns
+    from polydomo.wire.link import Turns
 
     watch = Watch()
     wake, flush = BrokerServer.wake, BrokerServer.flush

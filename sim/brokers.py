@@ -23,8 +23,7 @@ from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.web.api import HttpApi
 from polydomo.web.session import Site
 from polydomo.wire.close_reason import CloseCause
-from polydomo.wire.link import Bounds, Hub
-from polydomo.wire.turns import Turns
+from polydomo.wire.link import Bounds, Hub, Turns
 from polydomo.wire.zmtp.extensions import Extensions
 from sim.clock import Event
 from sim.kept import keep_jobs, new_disk

@@ -5,8 +5,7 @@ from typing import Any
 
 from polydomo.broker.guard.backpressure import Backpressure
 from polydomo.broker.guard.memory import MemoryAccount
-from polydomo.wire.link import Hub, Link
-from polydomo.wire.turns import Turns
+from polydomo.wire.link import Hub, Link, Turns
 from sim.breaking import both, mutant, swap
 
 GREED = ["greed=4", *both("mdx,mdx"), "turn_work=400", "turn_share=100", "least_share=20"]

@@ -1,7 +1,6 @@
 """Turns are fair by source, then by connection, and a round stays short for any number of waiting connections."""
 
-from polydomo.wire.link import Handler, Hub, Link
-from polydomo.wire.turns import Turns
+from polydomo.wire.link import Handler, Hub, Link, Turns
 
 
 def link(source: str) -> Link:

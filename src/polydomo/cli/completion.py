@@ -62,7 +62,7 @@ def service_names(ctx: Any, incomplete: str) -> list[str]:
         return []
 
 
-def manual() -> None:
+def manual(ctx: typer.Context) -> None:
     """Print the man page in man(7) format.
 
     **Examples**
@@ -70,9 +70,7 @@ def manual() -> None:
     - `polydomo man | man -l -`
     - `polydomo man > /usr/local/share/man/man1/polydomo.1`
     """
-    from polydomo.cli.main import app
-
-    typer.echo("\n".join(page(typer.main.get_command(app))))
+    typer.echo("\n".join(page(ctx.find_root().command)))
 
 
 def page(group: Any) -> "Iterator[str]":

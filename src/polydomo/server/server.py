@@ -39,8 +39,7 @@ from polydomo.server.processes.processes import Others, Plan, Processes
 from polydomo.server.resources import MORE_FILES, open_files, remedy, shortage
 from polydomo.server.settings.settings import Listener, Settings
 from polydomo.wire.address import IPC, TCP, Address, is_loopback
-from polydomo.wire.link import Bounds, Hub, Link
-from polydomo.wire.turns import Turns
+from polydomo.wire.link import Bounds, Hub, Link, Turns
 from polydomo.wire.zmtp.extensions import Extensions
 
 LOG = logs.get("server")

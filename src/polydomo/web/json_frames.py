@@ -23,7 +23,7 @@ from polydomo.web.json_tokens import (
     WORD,
     JsonTokens,
 )
-from polydomo.wire.turns import Steps
+from polydomo.wire.steps import Steps
 
 FRAMES: Final = "frames"
 BODY: Final = "body"  # one frame

@@ -6,7 +6,7 @@ from polydomo.limits import SCHEMAS_AT_ONCE
 from polydomo.model.service_schema import ServiceSchema
 from polydomo.web.content import JSON
 from polydomo.web.session import HttpSession
-from polydomo.wire.turns import Steps
+from polydomo.wire.steps import Steps
 
 
 class SchemaPage(Steps):

@@ -7,8 +7,7 @@ from polydomo.broker.guard.memory import INPUT, OUTPUT, REQUESTS, SUBSCRIPTIONS
 from polydomo.broker.policy import Policy
 from polydomo.limits import MIB
 from polydomo.wire.close_reason import CloseCause
-from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_LISTING, PAUSE_MEMORY, PAUSE_SHARE_USED, Handler, Hub
-from polydomo.wire.turns import Turns
+from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_LISTING, PAUSE_MEMORY, PAUSE_SHARE_USED, Handler, Hub, Turns
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.broker.rig import Peer, World
 from tests.wire.zmtp.rig import GREETING_31, ready

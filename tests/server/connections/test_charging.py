@@ -8,8 +8,7 @@ import pytest
 from polydomo import limits
 from polydomo.server.connections import connection as module
 from polydomo.server.connections.connection import Connection
-from polydomo.wire.link import PAUSE_SHARE_USED, Handler, Hub
-from polydomo.wire.turns import Turns
+from polydomo.wire.link import PAUSE_SHARE_USED, Handler, Hub, Turns
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.wire.zmtp.rig import GREETING_31, ready
 

@@ -9,8 +9,8 @@ from polydomo import limits
 from polydomo.wire.http.head import HttpError, RequestHead
 from polydomo.wire.http.link import HttpLink
 from polydomo.wire.http.websocket import WebSocket
-from polydomo.wire.link import PAUSE_SHARE_USED, Handler, Hub
-from polydomo.wire.turns import Steps, Turns
+from polydomo.wire.link import PAUSE_SHARE_USED, Handler, Hub, Turns
+from polydomo.wire.steps import Steps
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 

@@ -184,7 +184,7 @@ class Supervisor:
             say(LOG, logging.INFO, "listening", address=str(bound.address))
         say(LOG, logging.INFO, "ready", version=__version__, core=native.core(), pid=os.getpid(), processes=self.count)
         if sys.stderr.isatty() and not self.settings.log_json:
-            from polydomo.cli.broker.up import greet
+            from polydomo.cli.broker.greeting import greet
 
             greet(self.settings.listen)
         return True

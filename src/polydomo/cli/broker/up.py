@@ -268,6 +268,8 @@ async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> 
         log, logging.INFO, "ready", version=__version__, core=native.core(), pid=os.getpid(), loop=type(loop).__module__
     )
     if sys.stderr.isatty() and not server.settings.log_json:
+        from polydomo.cli.broker.greeting import greet
+
         greet(server.urls)
     # Objects created so far live as long as the process. Walking them would make each full garbage collection a pause of 15 ms;
     # freezing them avoids that. The thresholds are unchanged: serving creates no cycles (one young collection in 150,000 requests).
@@ -283,27 +285,6 @@ async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> 
     logs.sweep(math.inf)  # nothing is logged after the final line
     ignore_late_signals(loop)
     logs.say(log, logging.INFO, "stopped")
-
-
-def greet(urls: list[str]) -> None:
-    """Prints the next steps, on a terminal only."""
-    from polydomo.cli.common.exit_status import typed
-    from polydomo.server.settings.settings import Settings
-
-    to = "" if urls[0] == Settings().listen[0] else f" --to {urls[0]}"
-    name = typed()
-    lines = [
-        "",
-        f"  The broker is running at {' and '.join(urls)}. In another terminal:",
-        "",
-        f"    {name} work echo --echo{to}     offers a service",
-        f"    {name} call echo hello{to}      calls it",
-        f"    {name} services{to}             lists the services",
-        "",
-        "  Ctrl-C stops it.",
-        "",
-    ]
-    typer.echo("\n".join(lines), err=True)
 
 
 def raise_file_limit(enough: int | None = None) -> None:

@@ -22,8 +22,7 @@ from polydomo.server import logs
 from polydomo.server.connections.connection import Connection
 from polydomo.server.logs import say, trouble
 from polydomo.wire.address import parse_url
-from polydomo.wire.link import Handler, Hub
-from polydomo.wire.turns import Turns
+from polydomo.wire.link import Handler, Hub, Turns
 from polydomo.wire.zmtp.link import ZmtpLink
 
 if TYPE_CHECKING:

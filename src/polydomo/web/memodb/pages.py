@@ -15,7 +15,7 @@ from polydomo.web.memodb.reader import NodeReader
 from polydomo.web.memodb.writer import NodeText
 from polydomo.web.session import HttpSession
 from polydomo.wire.http.head import HttpError, RequestHead
-from polydomo.wire.turns import Steps
+from polydomo.wire.steps import Steps
 
 CBOR: Final = "application/cbor"
 HTML: Final = "text/html; charset=utf-8"

@@ -23,7 +23,7 @@ from polydomo.wire.frames import Body
 from polydomo.wire.http.head import REASONS, HttpError, RequestHead
 from polydomo.wire.http.reader import AGAIN, HEAD, NEED_DATA, RequestReader
 from polydomo.wire.link import Handler, Hub, Link
-from polydomo.wire.turns import Steps
+from polydomo.wire.steps import Steps
 
 PAUSE_PIPELINED: Final = 1024  # a bit of ``Link.pauses``: input beyond the request that is being answered has arrived
 
