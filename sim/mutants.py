@@ -5,7 +5,7 @@ from typing import Any
 
 from polydomo.broker.broker import Broker
 from polydomo.broker.guard.backpressure import Backpressure
-from polydomo.broker.requests import deadlines, dispatch, outcomes, queues, replies
+from polydomo.broker.requests import deadlines, dispatch, outcomes, queues, replies, transitions
 from polydomo.broker.requests.tokens import Tokens
 from polydomo.broker.workers import liveness, registration
 from polydomo.model.request import DONE, QUEUED, Request, TimeLimits
@@ -186,6 +186,17 @@ def held_partials_kept(stack: ExitStack) -> None:
     swap(stack, registration, "requeue", make)
 
 
+@mutant("a requeued request is still HELD", *LOSSES)
+def requeued_still_held(stack: ExitStack) -> None:
+    def make(requeue: Any) -> Any:
+        def mutated(request: Request) -> None:
+            request.worker = None
+
+        return mutated
+
+    swap(stack, transitions, "requeue", make)
+
+
 @mutant("the workers of a lost connection stay registered", *LOSSES)
 def lost_connection_ignored(stack: ExitStack) -> None:
     def make(closed: Any) -> Any:
@@ -213,6 +224,23 @@ def cancelled_still_queued(stack: ExitStack) -> None:
                 outcomes.end(self, request, outcome, why)
             else:
                 abandon(self, request, why, outcome)
+
+        return mutated
+
+    swap(stack, outcomes, "cancel", make)
+
+
+@mutant("a cancelled request is queued again", *both("mdp2,mdp2"), "give_up=0.5", "slow=0.5", *BUSY)
+def ended_requeued(stack: ExitStack) -> None:
+    def make(abandon: Any) -> Any:
+        def mutated(self: Broker, request: Request, why: str, outcome: str = "cancelled") -> None:
+            body, queued = request.body, request.state == QUEUED and not request.session.disconnected
+            abandon(self, request, why, outcome)
+            if queued and request.service.workers:
+                request.state, request.outcome, request.body = QUEUED, "", body
+                self.held_bytes += len(body)
+                request.session.requests[request] = None
+                queues.push_front(request.service, request)
 
         return mutated
 

@@ -172,6 +172,7 @@ class SimRecorder(JournalRecorder):
         self._row(
             "requeued", self._tag(request), request.number, _name(request.service.name), worker.number, request.attempts
         )
+        self.node.watcher.requeued(request)
 
     def released(self, request: Request, worker: Worker, why: str, queue_length: int, workers: int) -> None:
         super().released(request, worker, why, queue_length, workers)

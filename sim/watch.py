@@ -13,6 +13,7 @@ from polydomo.wire.link import PAUSE_SHARE_USED, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.link import ZmtpLink
 from sim.dialog import Dialog
+from sim.lives import Lives
 
 if TYPE_CHECKING:
     from sim.brokers import BrokerNode
@@ -38,6 +39,7 @@ class Watcher:
         self.memo_ids: set[bytes] = set()
         self.released_tokens: set[bytes] = set()  # attempts that workers released
         self.cancelled: set[str] = set()  # calls that were open when their clients cancelled them
+        self.lives = Lives(self.breach)
         self.steps = 0
         self.fresh = False  # the clock has just jumped, or the process was frozen: lateness is checked after this turn
         self._idle: dict[Worker, int] = {}  # the step since which it has been idle
@@ -55,9 +57,11 @@ class Watcher:
     # --- dispatch, when it happens -----------------------------------------------------------------------------
 
     def accepted(self, request: Request) -> None:
+        self.lives.accepted(request)
         self._came[request] = self._dispatches
 
     def ended(self, request: Request) -> None:
+        self.lives.ended(request)
         if request.outcome == GAVE_UP and request.token in self.released_tokens:
             tag = self.node.recorder.tags.get(request.number, "")
             self.breach("release", f"request {request.number} was given up, although it had not been started", tag)
@@ -71,13 +75,18 @@ class Watcher:
 
     def forwarded(self, request: Request) -> None:
         """The request joins its client's queue at another service."""
+        self.lives.forwarded(request)
         self._came[request] = self._dispatches
 
     def registered(self, worker: Worker) -> None:
         """The worker registered, for the first time or for another service: it is last in the order."""
         self._idle.pop(worker, None)
 
+    def requeued(self, request: Request) -> None:
+        self.lives.requeued(request)
+
     def dispatched(self, request: Request, worker: Worker) -> None:
+        self.lives.held(request)
         self._dispatches += 1
         service = request.service
         tag = self.node.recorder.tags.get(request.number, "")
@@ -111,6 +120,7 @@ class Watcher:
 
     def released(self, request: Request, worker: Worker) -> None:
         """A request is taken from a worker only after the worker has released it."""
+        self.lives.requeued(request)
         dialog = self.dialogs.get(worker.session.link.peer)
         if dialog is not None and request.token in dialog.jobs:
             tag = self.node.recorder.tags.get(request.number, "")
@@ -161,6 +171,7 @@ class Watcher:
         }
         if self.steps % EVERY == 0:
             self._bounds()
+            self.lives.look(broker.sessions)
             if self.steps % (EVERY * (1 + len(broker.publishing.subscriptions) // MANY_SUBSCRIPTIONS)) == 0:
                 self._invariants()
 

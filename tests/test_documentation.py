@@ -12,7 +12,8 @@ import pytest
 
 import polydomo
 from polydomo import testing
-from tests import modules_page
+from polydomo.broker.requests.transitions import STATES, TABLE
+from tests import modules_page, transitions_page
 
 ROOT = Path(__file__).parents[1]
 WAIT = 60.0
@@ -142,3 +143,18 @@ def test_the_list_of_packages_and_their_modules_is_current() -> None:
 
 def test_every_package_says_what_it_is_for() -> None:
     assert [str(package) for package in modules_page.packages() if len(modules_page.purpose(package)) < 8] == []
+
+
+def test_the_states_of_a_request_are_documented() -> None:
+    """If this fails after the table changed: ``python -m tests.transitions_page``."""
+    text = transitions_page.PAGE.read_text(encoding="utf-8")
+    assert text == transitions_page.page(text)
+
+
+def test_what_happens_to_a_request_follows_the_table_of_transitions() -> None:
+    names = {name: state for state, name in STATES.items()}
+    rows = transitions_page.details(transitions_page.PAGE.read_text(encoding="utf-8"))
+    assert {state for _, state, _ in rows} == {"QUEUED", "HELD", "PARKED", "DONE"}
+    for happens, state, text in rows:
+        after = {names[word] for word in re.findall(r"\b[A-Z]{4,}\b", text)}
+        assert after <= set(TABLE[names[state]].values()), f"{happens}: {state} cannot become {text}"

@@ -20,22 +20,27 @@ from polydomo.wire.frames import Body
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
-STATES: Final = {
-    NEW: "NEW",
-    QUEUED: "QUEUED",
-    HELD: "HELD",
-    PARKED: "PARKED",
-    DONE: "DONE",
-}
+STATES: Final = {NEW: "NEW", QUEUED: "QUEUED", HELD: "HELD", PARKED: "PARKED", DONE: "DONE"}
 
-ACCEPT: Final = "accept"  # the broker takes the request: it is open from now on, and will have exactly one outcome
-REFUSE: Final = "refuse"  # the broker rejects it: a limit, an invalid name, a missing right, shutdown
-ANSWER: Final = "answer"  # the broker answers it at once itself: a built-in service
-HOLD: Final = "hold"  # a worker gets it, under a new token
-PARK: Final = "park"  # it waits for the job store, or its service is paused
-OPEN: Final = "open"  # its service is resumed
-REQUEUE: Final = "requeue"  # its worker is lost, released it, returned it, or forwarded it to another service
-END: Final = "end"  # it has its outcome
+ACCEPT: Final = "accept"
+REFUSE: Final = "refuse"
+ANSWER: Final = "answer"
+HOLD: Final = "hold"
+PARK: Final = "park"
+OPEN: Final = "open"
+REQUEUE: Final = "requeue"
+END: Final = "end"
+
+EVENTS: Final = {
+    ACCEPT: "the broker takes it: it is open, and will have exactly one outcome",
+    REFUSE: "the broker rejects it: a limit, an invalid name, a missing right, or shutdown",
+    ANSWER: "the broker answers it at once: a built-in service",
+    HOLD: "a worker gets it, under a new token",
+    PARK: "it waits for the job store, or until its service is resumed",
+    OPEN: "its service is resumed",
+    REQUEUE: "its worker is lost, releases it, returns it, or forwards it to another service",
+    END: "it has its outcome",
+}
 
 TABLE: Final = {
     NEW: {ACCEPT: QUEUED, REFUSE: DONE, ANSWER: DONE},
