@@ -15,6 +15,7 @@ import zmq
 from polydomo.protocols import registry
 from polydomo.protocols.ends import Failure, Job, Reply
 from tests.cli.shell import PATIENCE, Running
+from tests.plain_http import http_client
 
 NAMES = ("alice", "bob", "mallory", "pool", "boss", "reader", "slow", "loser")
 TRIES = 4  # connections of each attack: with two processes, some come to either
@@ -63,6 +64,7 @@ class Place:
         self.rules = RULES
         self.reloads = 0
         self.clients: list[httpx.Client] = []
+        self._metrics: httpx.Client | None = None  # is asked many times
         self.write()
         self.broker = Running(
             "up", "--listen", "tcp://127.0.0.1:0", "--access", "access.toml", "--data", "data", "--log-json",
@@ -116,8 +118,8 @@ class Place:
     def http(self, name: str, number: int = 0) -> httpx.Client:
         """A new connection."""
         bearer = token(name, number or self.numbers[name])
-        client = httpx.Client(
-            base_url=self.url.replace("tcp", "http"),
+        client = http_client(
+            self.url,
             timeout=PATIENCE,
             headers={"authorization": f"Bearer {bearer}"},
             limits=httpx.Limits(max_keepalive_connections=1),
@@ -154,7 +156,9 @@ class Place:
 
     def denials(self) -> int:
         """How many times the broker has denied something."""
-        text = self.http("boss").get("/metrics").text
+        if self._metrics is None:
+            self._metrics = self.http("boss")
+        text = self._metrics.get("/metrics").text
         lines = [line for line in text.splitlines() if line.startswith("polydomo_denied_total")]
         return round(sum(float(line.rpartition(" ")[2]) for line in lines))
 

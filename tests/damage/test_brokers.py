@@ -3,7 +3,6 @@
 import logging
 from pathlib import Path
 
-import httpx
 import psycopg
 import pytest
 
@@ -13,6 +12,7 @@ from polydomo.errors import CallFailed
 from polydomo.testing import Broker
 from tests.jobs.test_end_to_end import PATIENCE, wait_for
 from tests.jobs.test_outside import health
+from tests.plain_http import http_client
 from tests.postgres import Postgres
 
 
@@ -40,7 +40,7 @@ def check_jobs(broker: Broker, jobs: "dict[str, str]") -> None:
             assert (found["state"], found["outcome"]) == ("dead", "damaged")
         assert client.result(jobs["later"], wait=PATIENCE).text == "LATER"
     assert seen == ["later"]
-    with httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=PATIENCE) as http:
+    with http_client(broker.url, timeout=PATIENCE) as http:
         answer = http.get(f"/v1/jobs/{jobs['wrong']}/result")
         assert answer.status_code == 502 and "the stored result is damaged" in answer.text
         dead = http.get("/v1/dead").json()

@@ -3,12 +3,12 @@
 import json
 from pathlib import Path
 
-import httpx
 import pytest
 
 import polydomo
 from polydomo import testing
 from polydomo.errors import CallFailed
+from tests.plain_http import http_client
 
 WAIT = 60.0
 LIMIT = 4 * 1024 * 1024  # of the data directory: 1 MiB for the memo store, 2 MiB for jobs
@@ -20,7 +20,7 @@ def settings(tmp_path: Path) -> dict[str, object]:
 
 def test_a_client_that_fills_the_memo_store_does_not_stop_jobs(tmp_path: Path) -> None:
     with testing.broker(settings=settings(tmp_path), jobs=True) as broker:
-        with httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=WAIT) as http:
+        with http_client(broker.url, timeout=WAIT) as http:
             answers = [http.post("/cid", content=json.dumps(f"{n:04}" * 8192)) for n in range(60)]
             full = [answer for answer in answers if answer.status_code != 201]
             assert {answer.status_code for answer in full} == {503}
@@ -41,7 +41,7 @@ def test_jobs_beyond_their_share_are_rejected_and_the_memo_store_continues(tmp_p
             with pytest.raises(CallFailed, match=r"its share of the disk is 2\.0 MiB") as caught:
                 submit(client)
             assert caught.value.code == "store-full"
-        with httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=WAIT) as http:
+        with http_client(broker.url, timeout=WAIT) as http:
             assert http.post("/cid", json="x" * 100).status_code == 201
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,6 +19,7 @@ import polydomo.testing
 from polydomo.errors import CallFailed
 from polydomo.spark.sql_query import Limits
 from polydomo.spark.sql_service import SqlService
+from tests.plain_http import http_client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +89,7 @@ def test_parameters_formats_and_a_bound_on_rows(served: polydomo.testing.Broker)
 def test_from_a_browser_curl_and_the_shell(served: polydomo.testing.Broker) -> None:
     served.wait_until(lambda server: bool(server.broker.schemas.media_of(b"spark.sql")))
     sql = "SELECT id, CAST(id AS STRING) AS name FROM numbers WHERE id < :low ORDER BY id"
-    with httpx.Client(base_url=served.url.replace("tcp", "http"), timeout=PATIENCE) as http:
+    with http_client(served.url, timeout=PATIENCE) as http:
         lines = http.get("/v1/call/spark.sql", params={"q": sql, "low": "3"})
         assert [json.loads(line)["id"] for line in lines.text.splitlines()] == [0, 1, 2]
         page = http.get("/v1/call/spark.sql", params={"q": sql, "low": "3"}, headers={"accept": "text/html,*/*;q=0.8"})

@@ -20,6 +20,7 @@ from polydomo.web.content import FRAMES_JSON, request_body
 from polydomo.wire.frames import split
 from sim.replacing import set_limit
 from tests.forms import replaces_core
+from tests.plain_http import http_client
 
 WAIT = 60.0
 
@@ -90,7 +91,7 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture
 def http(site: Site) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=site.url, timeout=WAIT) as client:
+    with http_client(site.url, timeout=WAIT) as client:
         yield client
 
 
@@ -197,7 +198,7 @@ def test_failures_are_problems(http: httpx.Client, site: Site) -> None:
 
 @pytest.mark.parametrize("key", [{}, {"idempotency-key": "k1"}], ids=["plain", "keyed"])
 def test_a_timeout_says_that_the_service_is_paused(key: dict[str, str]) -> None:
-    with testing.broker() as broker, httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=WAIT) as http:
+    with testing.broker() as broker, http_client(broker.url, timeout=WAIT) as http:
         worker = polydomo.Worker(broker.url)
         worker.add("upper", lambda call: call.text.upper())
         with worker:
@@ -229,7 +230,7 @@ def test_a_limit_is_503_with_retry_after() -> None:
     with testing.broker(settings={"limits.max_queue": 1}) as broker:
         site = Site(broker)
         with (
-            httpx.Client(base_url=site.url, timeout=WAIT) as http,
+            http_client(site.url, timeout=WAIT) as http,
             socket.create_connection(("127.0.0.1", site.port)) as first,
         ):
             first.sendall(
@@ -351,7 +352,7 @@ def test_a_bad_request_is_answered_once_and_its_connection_closed(
 
 def test_pages_of_the_same_origin_and_of_listed_ones_are_served() -> None:
     settings = {"http.origins": ["https://lab.example"], "http.hosts": ["broker.example"]}
-    with testing.broker(settings=settings) as broker, httpx.Client(base_url=broker.url.replace("tcp", "http")) as http:
+    with testing.broker(settings=settings) as broker, http_client(broker.url) as http:
         own = str(http.base_url).rstrip("/")
         assert http.get("/healthz", headers={"origin": own}).status_code == 200
         assert http.get("/healthz", headers={"host": "broker.example"}).status_code == 200

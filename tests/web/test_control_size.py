@@ -12,6 +12,7 @@ import polydomo
 from polydomo import testing
 from polydomo.limits import MAX_CONTROL
 from polydomo.web.content import FRAMES_JSON
+from tests.plain_http import http_client
 
 WAIT = 60.0
 LARGE = "ä" * MAX_CONTROL + '"\\ \n'
@@ -33,7 +34,7 @@ def broker() -> Iterator[testing.Broker]:
 
 @pytest.fixture
 def http(broker: testing.Broker) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=WAIT) as client:
+    with http_client(broker.url, timeout=WAIT) as client:
         yield client
 
 

@@ -8,6 +8,7 @@ import pytest
 import polydomo
 from polydomo import testing
 from polydomo.model.service_schema import read_schema
+from tests.plain_http import http_client
 
 MEDIA = ["application/x-ndjson", "text/html; charset=utf-8"]
 SCHEMA = {
@@ -33,7 +34,7 @@ def http() -> Iterator[httpx.Client]:
 
         worker.add("show", show, schema=SCHEMA)
         worker.add("plain", lambda call: call.body)
-        with worker, httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=30.0) as client:
+        with worker, http_client(broker.url, timeout=30.0) as client:
             broker.wait_for("plain")
             broker.wait_until(lambda server: bool(server.broker.schemas.media_of(b"show")))
             yield client
@@ -68,7 +69,7 @@ def test_a_listed_origin_may_call_from_another_site() -> None:
     with testing.broker(settings=settings) as broker:
         worker = polydomo.Worker(broker.url)
         worker.add("show", lambda call: call.text, schema=SCHEMA)
-        with worker, httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=30.0) as client:
+        with worker, http_client(broker.url, timeout=30.0) as client:
             broker.wait_until(lambda server: bool(server.broker.schemas.media_of(b"show")))
             site = {"sec-fetch-site": "cross-site"}
             assert client.get("/v1/call/show?q=x", headers=site).status_code == 403

@@ -10,6 +10,7 @@ import pytest
 
 import polydomo
 from polydomo import testing
+from tests.plain_http import http_client
 
 WAIT = 60.0
 
@@ -45,7 +46,7 @@ def http(runs: Runs) -> Iterator[httpx.Client]:
             runs.count += 1
             raise polydomo.CallFailed("no-luck", "not today")
 
-        with worker, httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=WAIT) as client:
+        with worker, http_client(broker.url, timeout=WAIT) as client:
             yield client
             gate.set()
 

@@ -9,6 +9,7 @@ import pytest
 import polydomo
 from polydomo import testing
 from polydomo.limits import MAX_CONTROL, MAX_TOOL_RESULT, MIB
+from tests.plain_http import http_client
 
 WAIT = 60.0
 
@@ -27,7 +28,7 @@ def http() -> Iterator[httpx.Client]:
         def text(n: int) -> str:
             return "x" * n
 
-        with worker, httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=WAIT) as client:
+        with worker, http_client(broker.url, timeout=WAIT) as client:
             yield client
 
 

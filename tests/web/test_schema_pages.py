@@ -2,11 +2,10 @@
 
 import json
 
-import httpx
-
 import polydomo
 from polydomo import testing
 from polydomo.limits import MAX_SCHEMA, SCHEMAS_AT_ONCE
+from tests.plain_http import http_client
 
 WAIT = 60.0
 
@@ -20,7 +19,7 @@ def test_many_large_schemas() -> None:
         worker = polydomo.Worker(broker.url)
         for name in names:
             worker.service(name)(lambda call: "x")
-        with worker, httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=WAIT) as http:
+        with worker, http_client(broker.url, timeout=WAIT) as http:
             before = client.call("polydomo.status").json()["memory"]["schemas_bytes"]
             for name in names:
                 told = json.dumps({"service": name, "schema": schema})

@@ -18,6 +18,7 @@ from polydomo import testing
 from polydomo.web import work
 from sim.replacing import set_limit
 from tests.forms import replaces_core
+from tests.plain_http import http_client
 
 WAIT = 60.0
 
@@ -30,7 +31,7 @@ def broker() -> Iterator[testing.Broker]:
 
 @pytest.fixture
 def http(broker: testing.Broker) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=WAIT) as client:
+    with http_client(broker.url, timeout=WAIT) as client:
         yield client
 
 

@@ -5,12 +5,12 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 
 import polydomo
 from polydomo import testing
 from polydomo.server.server import BrokerServer
+from tests.plain_http import http_client
 from tests.server.web.test_dashboard import QUIET, chromium
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -103,7 +103,7 @@ def test_every_response_names_the_origin_once(broker: testing.Broker, other: str
 
     broker.wait_until(found)
     assert "/v1/polydomo.js" in paths and "/v1/session" in paths
-    with httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=WAIT) as client:
+    with http_client(broker.url, timeout=WAIT) as client:
         for path in paths:
             for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"):
                 below = "/upper?wait=0" if path in ("/v1/call", "/v1/work") else "?wait=0"

@@ -10,6 +10,7 @@ import pytest
 import polydomo
 import polydomo.testing
 from polydomo.errors import CallFailed
+from tests.plain_http import http_client
 from tests.server.secured import PATIENCE, Place
 
 
@@ -31,7 +32,7 @@ def code_for(place: Place, broker: polydomo.testing.Broker, name: str = "alice")
 
 
 def browser(broker: polydomo.testing.Broker) -> httpx.Client:
-    return httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=PATIENCE)
+    return http_client(broker.url, timeout=PATIENCE)
 
 
 def test_a_code_is_good_for_one_login(place: Place, broker: polydomo.testing.Broker) -> None:

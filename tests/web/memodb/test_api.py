@@ -12,6 +12,7 @@ import pytest
 
 import polydomo
 from polydomo import testing
+from tests.plain_http import http_client
 
 WAIT = 60.0
 
@@ -24,7 +25,7 @@ def broker() -> Iterator[testing.Broker]:
 
 @pytest.fixture
 def http(broker: testing.Broker) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=WAIT) as client:
+    with http_client(broker.url, timeout=WAIT) as client:
         yield client
 
 

@@ -10,6 +10,7 @@ import polydomo
 from polydomo import testing
 from polydomo.limits import LISTED_AT_ONCE, MAX_MESSAGE, MIB, STEP_BYTES
 from polydomo.web.memodb.pages import CBOR
+from tests.plain_http import http_client
 from tests.web.memodb.test_api import WAIT, put
 
 
@@ -28,7 +29,7 @@ def broker() -> Iterator[testing.Broker]:
 
 @pytest.fixture
 def http(broker: testing.Broker) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=broker.url.replace("tcp", "http"), timeout=WAIT) as client:
+    with http_client(broker.url, timeout=WAIT) as client:
         yield client
 
 
