@@ -163,7 +163,7 @@ def main() -> int:
 
 def measure(data: Path, options: argparse.Namespace) -> tuple[dict[str, object], str]:
     """The figures, and the last lines of the broker's log before the workers left."""
-    words = ["up", "--listen", "tcp://127.0.0.1:0", "--data", str(data), "--log-json", "--mdp-beat", str(options.beat)]
+    words = ["up", "--listen", "tcp://127.0.0.1:0", "--data", str(data), "--log-json", "--beat", str(options.beat)]
     words += ["--limits-max-connections", str(options.connections + 10)]
     words += ["--journal-level", options.journal]
     log = data / "log"

@@ -46,8 +46,9 @@ import asyncio
 import contextlib
 import dataclasses
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from polydomo.client.background import Background
 from polydomo.client.suspension import running_timeout
@@ -74,9 +75,13 @@ class Broker:
         listen: str = "tcp://127.0.0.1:0",
         settings: Settings | Mapping[str, object] | None = None,
         jobs: bool = False,
+        tuning: Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(settings, Settings):
             settings = load(flags={**(settings or {}), "listen": [listen]})
+            for notice in settings.notices:
+                warnings.warn(str(notice), stacklevel=3)
+        self._tuning = dict(tuning or {})
         self._settings = dataclasses.replace(settings, listen=[listen])
         rows = settings.describe()
         for row in rows:
@@ -160,7 +165,9 @@ class Broker:
             from polydomo.cli.broker.up import open_memo
 
             self._memo = open_memo(self._settings)
-        server = BrokerServer(self._settings, self._journal.recorder if self._journal is not None else None, self._memo)
+        recorder = self._journal.recorder if self._journal is not None else None
+        tuning = dataclasses.replace(self._settings.tuning(), **self._tuning)
+        server = BrokerServer(self._settings, recorder, self._memo, tuning=tuning)
         try:
             if self._jobs:
                 server.keep_jobs()
@@ -227,10 +234,12 @@ def broker(
     listen: str = "tcp://127.0.0.1:0",
     settings: Settings | Mapping[str, object] | None = None,
     jobs: bool = False,
+    tuning: Mapping[str, Any] | None = None,
 ) -> Iterator[Broker]:
     """A broker that runs inside the ``with`` block; ``.url`` is its address. With ``jobs``, it stores durable jobs, in a temporary
-    directory unless ``settings`` names another place. Raises SettingError."""
-    broker = Broker(listen, settings, jobs)
+    directory unless ``settings`` names another place. ``tuning`` replaces fields of ``polydomo.model.tuning.Tuning``, such as
+    ``handshake_time``, which are no settings. Raises SettingError."""
+    broker = Broker(listen, settings, jobs, tuning)
     try:
         broker.start()
         yield broker

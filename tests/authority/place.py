@@ -68,7 +68,7 @@ class Place:
         self.write()
         self.broker = Running(
             "up", "--listen", "tcp://127.0.0.1:0", "--access", "access.toml", "--data", "data", "--log-json",
-            "--log-level", "debug", "--processes", str(processes), "--mdp-beat=10m", *words, cwd=directory,
+            "--log-level", "debug", "--processes", str(processes), "--beat=10m", *words, cwd=directory,
         )  # fmt: skip
 
     def write(self) -> None:

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 POLYDOMO = [sys.executable, "-m", "polydomo"]
+WITH_LIMITS = [sys.executable, str(Path(__file__).parent.parent / "with_limits.py")]
 PATIENCE = 60.0  # seconds for anything that should happen at once, on a machine that is busy
 COMMAND = 120.0  # ... for a whole command: it starts Python and loads its modules
 
@@ -48,9 +49,12 @@ class Running:
 
     inside: tuple[str, ...] = ()  # words that run it somewhere else, such as another network namespace
 
-    def __init__(self, *words: str, cwd: Path | None = None, **variables: str) -> None:
+    def __init__(
+        self, *words: str, cwd: Path | None = None, limits: dict[str, float] | None = None, **variables: str
+    ) -> None:
+        program = [*WITH_LIMITS, *(f"{name}={value}" for name, value in limits.items())] if limits else POLYDOMO
         self.process = subprocess.Popen(
-            [*self.inside, *POLYDOMO, *words],
+            [*self.inside, *program, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -149,11 +153,16 @@ class Broker(Running):
     """``polydomo up``, ready. It keeps a journal only where a flag says so: loading its library takes as long as the rest of the start."""
 
     def __init__(
-        self, data: Path, *words: str, listen: str = "tcp://127.0.0.1:0", default_journal: bool = False
+        self,
+        data: Path,
+        *words: str,
+        listen: str = "tcp://127.0.0.1:0",
+        default_journal: bool = False,
+        limits: dict[str, float] | None = None,
     ) -> None:
         if not default_journal and not any(word.startswith("--journal") for word in words):
             words = ("--journal=off", *words)
-        super().__init__("up", "--listen", listen, "--data", str(data), "--log-json", *words)
+        super().__init__("up", "--listen", listen, "--data", str(data), "--log-json", *words, limits=limits)
         try:
             self.logged("ready")
         except BaseException:

@@ -27,8 +27,8 @@ PATIENT = {**QUICK, "EVENTMQ_HEARTBEAT_TIMEOUT": "30"}
 @pytest.fixture
 def broker() -> Iterator[testing.Broker]:
     settings = Settings()
-    settings.emqp.beat = 0.5
-    settings.emqp.beats_missed = 200
+    settings.beat = 0.5
+    settings.beats_missed = 200
     with testing.broker(settings=settings) as broker:
         yield broker
 

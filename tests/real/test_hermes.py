@@ -42,7 +42,7 @@ def network() -> Iterator[Namespace]:
 
 
 def test_its_service_registers_with_us_and_its_client_finds_it_through_us(tmp_path: Path, network: Namespace) -> None:
-    words = ("--data", str(tmp_path), "--log-json", "--beacon", "127.255.255.255:5245", "--dbp-beacon-interval=200ms")
+    words = ("--data", str(tmp_path), "--log-json", "--beacon", "127.255.255.255:5245")
     with Ours(network, "up", *words) as broker:
         broker.logged("ready")
         assert broker.logged("beacon")["says"] == "SHALOM 5246"

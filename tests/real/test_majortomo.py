@@ -9,7 +9,6 @@ import pytest
 
 import polydomo
 from polydomo import testing
-from polydomo.server.settings.sections import Mdp
 from polydomo.server.settings.settings import Settings
 from tests.ports import free_port
 from tests.real.peers import PATIENCE, Program, needs, run
@@ -24,7 +23,7 @@ Switch = tuple[Callable[[], None], Callable[[], None]]  # kills a broker, starts
 
 @pytest.fixture
 def broker() -> Iterator[testing.Broker]:
-    with testing.broker(settings=Settings(mdp=Mdp(beat=BEAT), beats_missed=MISSED)) as broker:
+    with testing.broker(settings=Settings(beat=BEAT, beats_missed=MISSED)) as broker:
         yield broker
 
 
@@ -104,7 +103,7 @@ def test_a_worker_is_disconnected_after_a_restart_of_the_broker(whose: str) -> N
 
 
 def our_broker(stack: contextlib.ExitStack, url: str) -> Switch:
-    broker = stack.enter_context(testing.broker(url, Settings(mdp=Mdp(beat=BEAT), beats_missed=MISSED)))
+    broker = stack.enter_context(testing.broker(url, Settings(beat=BEAT, beats_missed=MISSED)))
     return broker.kill, broker.start
 
 

@@ -48,7 +48,7 @@ class Worker:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    with Broker(tmp_path, "--mdp-beat=2500ms") as broker:
+    with Broker(tmp_path, "--beat=2500ms") as broker:
         yield broker
 
 

@@ -5,7 +5,6 @@ import pytest
 import polydomo
 from polydomo import testing
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings.sections import Mdp
 from polydomo.server.settings.settings import Settings
 from tests.real.peers import Program, needs, run
 
@@ -23,7 +22,7 @@ def test_a_call_and_mmi() -> None:
 
 
 def test_an_idle_worker_stays_and_a_dead_one_is_removed() -> None:
-    with testing.broker(settings=Settings(mdp=Mdp(beat=0.1), beats_missed=50)) as broker:
+    with testing.broker(settings=Settings(beat=0.1, beats_missed=50)) as broker:
         with Program("mdp_worker.py", broker.url, "reverse", "200"):
             broker.wait_for("reverse")
             seen: set[float] = set()

@@ -38,10 +38,12 @@ class Broker(shell.Broker):
     and no worker that plays its part by hand is lost.
     """
 
-    def __init__(self, data: Path, *words: str, listen: str = "tcp://127.0.0.1:0") -> None:
-        if not any(word.startswith("--mdp-beat") for word in words):
-            words = ("--mdp-beat=10m", *words)
-        super().__init__(data, *words, listen=listen)
+    def __init__(
+        self, data: Path, *words: str, listen: str = "tcp://127.0.0.1:0", limits: dict[str, float] | None = None
+    ) -> None:
+        if not any(word.startswith("--beat=") for word in words):
+            limits = {"MDP_BEAT": 600.0, **(limits or {})}
+        super().__init__(data, *words, listen=listen, limits=limits)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -6,6 +6,7 @@ from polydomo.server.settings.settings import Settings
 from tests import ports
 
 LOOPBACK = "127.255.255.255"  # the broadcast address of loopback
+OFTEN = {"beacon_interval": 0.05}  # seconds
 
 
 def free_port() -> int:

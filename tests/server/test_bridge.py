@@ -30,7 +30,7 @@ Broker = polydomo.testing.Broker
 
 
 def bridged(*to: str, topics: list[str] | None = None, **more: object) -> Settings:
-    return Settings(bridge=Bridge(to=list(to), topics=topics or [], beat=1.0, **more))  # type: ignore[arg-type]
+    return Settings(bridge=Bridge(to=list(to), topics=topics or [], **more))  # type: ignore[arg-type]
 
 
 def knows(service: bytes, distance: int = 1) -> Callable[[BrokerServer], bool]:
@@ -357,7 +357,7 @@ def called(machines: Machines, body: str) -> str:
 
 def test_two_machines_and_a_cable_that_is_pulled(machines: Machines, tmp_path: Path) -> None:
     far = f"tcp://{machines.addresses[0]}:5246"
-    up = ("--log-json", "--bridge-beat", "200ms")
+    up = ("--log-json",)
     accept = ("--bridge-accept", "all")  # at a listener that other machines reach
     with (
         running(

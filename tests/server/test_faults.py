@@ -30,7 +30,7 @@ class Fault(Exception):
 @pytest.fixture
 def broker() -> Iterator[polydomo.testing.Broker]:
     settings = Settings()
-    settings.mdp.beat = 0.1
+    settings.beat = 0.1
     settings.beats_missed = 1000
     settings.limits.max_outstanding = 4
     with polydomo.testing.broker(settings=settings) as broker:

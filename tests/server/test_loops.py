@@ -30,9 +30,8 @@ def broker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     settings = Settings()
     settings.limits.max_outstanding = 4
     settings.limits.max_connections = 20
-    settings.limits.handshake_time = 1.5
-    settings.mdp.beat = 60.0  # the echo worker below does not beat
-    with polydomo.testing.broker(settings=settings) as broker:
+    tuning = {"handshake_time": 1.5, "mdp_beat": 60.0}  # the echo worker below does not beat
+    with polydomo.testing.broker(settings=settings, tuning=tuning) as broker:
         broker.wait_until(lambda server: type(server.loop).__module__.startswith(request.param))
         yield broker
 

@@ -151,7 +151,7 @@ def test_a_worker_that_beat_while_the_broker_was_stopped_is_not_lost(
     if loop == "asyncio":
         (tmp_path / "uvloop.py").write_text("raise ImportError('not here')")
         monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    with Broker(tmp_path / "data", "--mdp-beat=1500ms", "--beats-missed=4") as broker, dealer(broker.address) as worker:
+    with Broker(tmp_path / "data", "--beat=1500ms", "--beats-missed=4") as broker, dealer(broker.address) as worker:
         worker.send(*READY)
         broker.logged("worker registered")
         # it is late for its next timer from then on: the beat that it would send, and the end of the worker's time

@@ -471,7 +471,7 @@ def test_the_libraries_follow_the_brokers_limit(protocol: str) -> None:
 @pytest.mark.parametrize("protocol", ["mdx", "mdp2", "dcp", "memo"])
 def test_a_limit_above_the_default(protocol: str) -> None:
     size = 80 << 20
-    large = {"limits.max_message": "100MiB", "limits.max_frame": "100MiB", "limits.max_unsent": "400MiB"}
+    large = {"limits.max_message": "100MiB", "limits.max_unsent": "400MiB"}
     with testing.broker(settings=large) as broker:
         worker = Worker(broker.url, protocol)
         worker.add("echo", lambda call: call.body)

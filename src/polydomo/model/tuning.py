@@ -7,8 +7,12 @@ from polydomo import limits
 
 @dataclass
 class Tuning:
-    """The settings of all protocols; ``server.settings`` creates it."""
+    """The settings of connections and of all protocols; ``server.settings`` creates it. Some values are fixed: only tests use others."""
 
+    handshake_time: float = limits.HANDSHAKE_TIME
+    max_handshake: int = limits.MAX_HANDSHAKE
+    max_frames: int = limits.MAX_FRAMES
+    beacon_interval: float = limits.BEACON_INTERVAL
     mdp_beat: float = limits.MDP_BEAT
     mdx_beat: float = limits.MDX_BEAT
     dcp_beat: float = limits.DCP_BEAT

@@ -16,6 +16,7 @@ from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.sharing.memoised import Memoiser
 from polydomo.errors import SettingError
 from polydomo.model.listener_roles import SHARED, Role
+from polydomo.model.tuning import Tuning
 from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.server import logs
 from polydomo.server.access import reload as access_reload
@@ -66,15 +67,17 @@ class BrokerServer:
         recorder: Recorder | None = None,
         memo_store: MemoValues | None = None,
         plan: Plan | None = None,
+        tuning: Tuning | None = None,
     ) -> None:
         self.settings = settings
+        self.tuning = tuning = tuning if tuning is not None else settings.tuning()
         self.plan = plan if plan is not None else Plan()  # which process of the broker this is
         self.memo_store = memo_store if memo_store is not None else MemoValues()  # in memory, unless a file is given
         bounds = settings.limits
         self.hub = Hub(Turns())
         self.hub.clock = time.perf_counter  # work is charged by the time it takes, and by its price at least
         extensions = Extensions(
-            credit=settings.mdx.max_credit,
+            credit=tuning.mdx_max_credit,
             cancel=True,
             deadline=True,
             give_back=True,
@@ -84,10 +87,10 @@ class BrokerServer:
             window=True,
             fail=True,
             origin=True,
-            max_message=min(bounds.max_frame, bounds.max_message),
+            max_message=bounds.max_message,
         )
         self.bounds = Bounds(
-            bounds.max_frame, bounds.max_frames, bounds.max_message, bounds.max_handshake, extensions.encode()
+            bounds.max_message, tuning.max_frames, bounds.max_message, tuning.max_handshake, extensions.encode()
         )
         self.choke = limits.CHOKE_UNSENT
         self.max_unsent = bounds.max_unsent
@@ -96,7 +99,7 @@ class BrokerServer:
             time.monotonic(),
             SystemEntropy(),
             settings.policy(),
-            settings.tuning(),
+            tuning,
             recorder if recorder is not None else EventLog(),
             wall=time.time() - time.monotonic(),
         )
@@ -113,7 +116,7 @@ class BrokerServer:
         self.job_store: JobStore | None = None
         self.connections: dict[Connection, None] = {}
         self.max_connections = bounds.max_connections
-        self.overdue = OverdueConnections(bounds.handshake_time)
+        self.overdue = OverdueConnections(tuning.handshake_time)
         self.backed_up: dict[Connection, None] = {}  # connections whose peers read more slowly than we write
         self.publishers = Publishers(self)
         self.bridges: list[Call] = []  # to other brokers
@@ -265,7 +268,7 @@ class BrokerServer:
                 address=str(routers[0].address),
             )
         try:
-            self.beacon = beacon.Beacon(place, host, port, dbp.beacon_interval)
+            self.beacon = beacon.Beacon(place, host, port, self.tuning.beacon_interval)
         except OSError as error:
             raise SettingError(f"dbp.beacon: cannot send to {place[0]}:{place[1]}: {listening.reason(error)}") from None
         self.beacon.start()

@@ -10,8 +10,8 @@ from tests.server.nearby import LOOPBACK, free_port
 def test_brokers_are_listed_and_found(tmp_path: Path) -> None:
     port = free_port()
     with (
-        Broker(tmp_path / "one", "--beacon", f"{LOOPBACK}:{port}", "--dbp-beacon-interval=100ms") as one,
-        Broker(tmp_path / "two", f"--beacon={LOOPBACK}:{port}", "--dbp-beacon-interval=100ms") as two,
+        Broker(tmp_path / "one", "--beacon", f"{LOOPBACK}:{port}", limits={"BEACON_INTERVAL": 0.1}) as one,
+        Broker(tmp_path / "two", f"--beacon={LOOPBACK}:{port}", limits={"BEACON_INTERVAL": 0.1}) as two,
     ):
         brokers = {one.url, two.url}
         found = {row["address"]: row["beacons"] for row in json.loads(listed(port, brokers, "--json"))}

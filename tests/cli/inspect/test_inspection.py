@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from polydomo.limits import CONNECT_TIME_LOCAL
+from polydomo.server.settings.retired import RETIRED
 from tests.cli.shell import POLYDOMO, Broker, Gate, Running, complaint, environment, run, script
 
 COMMANDS = ["services", "workers", "requests", "clients", "status"]
@@ -198,9 +199,27 @@ def test_config_shows_value_default_and_source(tmp_path: Path) -> None:
     )
     assert rows["log_json"]["value"] == "true"
     assert rows["listen"]["value"] == "ipc:///a,ipc:///b"
-    assert rows["mdp.beat"]["source"] == "default"
+    assert rows["beat"]["source"] == "default"
     assert all(row["help"] for row in rows.values())
     assert run(*words).stdout.decode().splitlines()[0].split() == ["KEY", "VALUE", "DEFAULT", "SOURCE", "HELP"]
+
+
+def test_a_setting_of_an_earlier_version_is_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "polydomo.toml"
+    file.write_text('[mdp]\nbeat = "10s"\n')
+    words = ("--config", str(file), "--dcp-max-held", "3")
+    result = run("config", *words, POLYDOMO_JOURNAL_ROLL_ROWS="7")
+    assert result.returncode == 0 and b"mdp.beat" not in result.stdout
+    assert result.stderr.decode().splitlines() == [
+        f"polydomo: mdp.beat (file {file}): setting has no effect any more: {RETIRED['mdp.beat']}",
+        "polydomo: journal.roll_rows (variable POLYDOMO_JOURNAL_ROLL_ROWS): setting has no effect any more: "
+        + RETIRED["journal.roll_rows"],
+        f"polydomo: dcp.max_held (flag --dcp-max-held): setting has no effect any more: {RETIRED['dcp.max_held']}",
+    ]
+    with Broker(tmp_path / "data", *words) as broker:
+        line = broker.logged("setting has no effect any more", key="mdp.beat")
+        assert (line["level"], line["source"], line["why"]) == ("warning", f"file {file}", RETIRED["mdp.beat"])
+        broker.logged("setting has no effect any more", key="dcp.max_held")
 
 
 def test_config_finds_mistakes() -> None:

@@ -62,7 +62,7 @@ def test_killed_again_and_again_it_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_it_does_not_touch_the_journal_of_a_running_broker(tmp_path: Path) -> None:
-    with Broker(tmp_path, "--journal", "messages", "--journal-roll-seconds", "0.1"):
+    with Broker(tmp_path, "--journal", "messages", limits={"JOURNAL_ROLL_SECONDS": 0.1}):
         end = time.monotonic() + PATIENCE
         while not segments(tmp_path / "journal") and time.monotonic() < end:
             time.sleep(0.05)

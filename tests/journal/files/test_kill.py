@@ -17,7 +17,7 @@ from polydomo.journal.reading.reader import Reader
 from polydomo.journal.schema import MESSAGES, REQUESTS
 from tests.cli.shell import PATIENCE, Broker
 
-OPTIONS = ("--journal", "messages", "--journal-roll-seconds", "0.1", "--journal-roll-rows", "500")
+SMALL: dict[str, float] = {"JOURNAL_ROLL_SECONDS": 0.1, "JOURNAL_ROLL_ROWS": 500}
 
 
 def busy(url: str, seconds: float) -> None:
@@ -53,7 +53,7 @@ def kills(tmp_path: Path, times: int, seed: int) -> None:
     journal = tmp_path / "journal"
     last: dict[int, int] = {}
     for _ in range(times):
-        with Broker(tmp_path, *OPTIONS) as broker:
+        with Broker(tmp_path, "--journal", "messages", limits=SMALL) as broker:
             mark = next(
                 path
                 for path in (journal / runs.RUNS).iterdir()
@@ -63,7 +63,7 @@ def kills(tmp_path: Path, times: int, seed: int) -> None:
             broker.send(signal.SIGKILL)
             broker.status()
         last[decode(mark.name)] = int.from_bytes(mark.read_bytes()[16:24], "little")
-    with Broker(tmp_path, *OPTIONS):
+    with Broker(tmp_path, "--journal", "messages", limits=SMALL):
         pass
     check(journal, last)
 

@@ -12,7 +12,7 @@ from polydomo.errors import NotConnected, SettingError
 from polydomo.server.connections import beacon
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings.settings import Settings, load
-from tests.server.nearby import LOOPBACK, free_port, listener, settings
+from tests.server.nearby import LOOPBACK, OFTEN, free_port, listener, settings
 
 
 def port_of(url: str) -> int:
@@ -33,8 +33,7 @@ def test_it_is_off_unless_a_setting_asks_for_it() -> None:
 def test_the_beacon_repeats_the_routers_port() -> None:
     port = free_port()
     made = settings(beacon=port)
-    made.dbp.beacon_interval = 0.02
-    with listener(port) as ear, testing.broker(settings=made) as broker:
+    with listener(port) as ear, testing.broker(settings=made, tuning=OFTEN) as broker:
         for _ in range(3):
             data, (host, _) = ear.recvfrom(1024)
             assert (data, host) == (f"SHALOM {port_of(broker.url)}".encode(), "127.0.0.1")
@@ -100,9 +99,8 @@ def test_a_network_that_is_down_is_logged_and_retried(caplog: pytest.LogCaptureF
 def test_clients_and_workers_find_the_broker(host: str, protocol: str) -> None:
     port = free_port()
     made = settings(beacon=port)
-    made.dbp.beacon_interval = 0.05
     url = f"discover://{host}:{port}"
-    with testing.broker(settings=made) as broker:
+    with testing.broker(settings=made, tuning=OFTEN) as broker:
         worker = polydomo.Worker(url, protocol)
         worker.add("shout", lambda call: call.text.upper())
         with worker, polydomo.Client(url, protocol) as client:
@@ -114,12 +112,11 @@ def test_clients_and_workers_find_the_broker(host: str, protocol: str) -> None:
 def test_a_client_finds_the_broker_again_where_it_has_moved_to() -> None:
     port = free_port()
     first, second = settings(beacon=port), settings(beacon=port)
-    first.dbp.beacon_interval = second.dbp.beacon_interval = 0.05
     with polydomo.Client(f"discover://{LOOPBACK}:{port}", "mdp1") as client:
-        with testing.broker(settings=first) as broker:
+        with testing.broker(settings=first, tuning=OFTEN) as broker:
             assert not client.offered("x")
             one = broker.url
-        with testing.broker(settings=second) as broker:
+        with testing.broker(settings=second, tuning=OFTEN) as broker:
             assert not client.offered("x")
             assert broker.url != one
 
@@ -134,10 +131,12 @@ def test_no_beacon_is_a_clear_error_in_time() -> None:
 def test_invalid_beacons_are_ignored() -> None:
     port = free_port()
     made = settings(beacon=port)
-    made.dbp.beacon_interval = 0.05
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as noise:
         noise.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-        with testing.broker(settings=made), polydomo.Client(f"discover://{LOOPBACK}:{port}", "mdp1") as client:
+        with (
+            testing.broker(settings=made, tuning=OFTEN),
+            polydomo.Client(f"discover://{LOOPBACK}:{port}", "mdp1") as client,
+        ):
             for data in (b"", b"SHALOM 99999", b"GONDOR_CALLS_FOR_AID", bytes(1400)):
                 noise.sendto(data, (LOOPBACK, port))
             assert not client.offered("x")

@@ -7,7 +7,6 @@ from typing import Any
 
 from polydomo.limits import CROWD, CROWD_CLIENTS, CROWD_TURNS
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings.sections import Mdp
 from polydomo.server.settings.settings import Settings
 from polydomo.wire.link import Link
 from tests.server.raw import Raw
@@ -89,9 +88,8 @@ class Crowd:
 
 @asynccontextmanager
 async def crowd(requests: int) -> AsyncIterator[Crowd]:
-    server = BrokerServer(
-        Settings(listen=["tcp://127.0.0.1:0"], mdp=Mdp(beat=60.0))
-    )  # nothing is written but what the tests are about
+    # without heartbeats: nothing is written but what the tests are about
+    server = BrokerServer(Settings(listen=["tcp://127.0.0.1:0"], beat=60.0))
     await server.start()
     made = Crowd(server)
     try:

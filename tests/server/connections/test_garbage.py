@@ -17,14 +17,14 @@ TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(200)
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("garbage"), "--limits-handshake-time=60s") as broker:
+    with Broker(tmp_path_factory.mktemp("garbage"), limits={"HANDSHAKE_TIME": 60.0}) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that ends a handshake after a second. No peer of it needs to complete one."""
-    with Broker(tmp_path_factory.mktemp("hasty"), f"--limits-handshake-time={HANDSHAKE_TIME}") as broker:
+    with Broker(tmp_path_factory.mktemp("hasty"), limits={"HANDSHAKE_TIME": HANDSHAKE_TIME}) as broker:
         yield broker
 
 

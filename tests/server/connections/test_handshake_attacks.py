@@ -26,8 +26,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @pytest.fixture(scope="module")
 def broker(place: Place) -> Iterator[polydomo.testing.Broker]:
-    settings = {"access": str(place.access), "limits.handshake_time": "60s"}
-    with polydomo.testing.broker(settings=settings) as broker:
+    settings = {"access": str(place.access)}
+    with polydomo.testing.broker(settings=settings, tuning={"handshake_time": 60.0}) as broker:
         worker = polydomo.Worker(broker.url, **place.keys("pool"))
         worker.add("echo", lambda call: call.text.upper())
         with worker:
@@ -93,7 +93,7 @@ def test_an_old_cookie(place: Place, broker: polydomo.testing.Broker) -> None:
 
 def test_half_handshakes_end(place: Place) -> None:
     opened = []
-    with polydomo.testing.broker(settings={"access": str(place.access), "limits.handshake_time": "1s"}) as broker:
+    with polydomo.testing.broker(settings={"access": str(place.access)}, tuning={"handshake_time": 1.0}) as broker:
         for data in (b"", GREETING[:11], GREETING):
             raw = RawCurve(broker.url, place)
             raw.socket.sendall(data)

@@ -125,7 +125,7 @@ def test_the_row_count_of_the_journal_is_included() -> None:
 
 def test_last_values_logs_and_bridges_are_included() -> None:
     with testing.broker() as far:
-        bridge = Settings(bridge=Bridge(to=[far.url], topics=["log."], beat=0.1))
+        bridge = Settings(bridge=Bridge(to=[far.url], topics=["log."]))
         worker = polydomo.Worker(far.url)
         worker.add("echo", lambda call: call.text)
         with testing.broker(settings=bridge) as near, worker, Publisher(near.url) as publisher:

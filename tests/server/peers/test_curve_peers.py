@@ -18,7 +18,7 @@ from polydomo.protocols.ends import Failure
 from polydomo.wire.frames import join
 from tests.server.harness import wait_for as until
 from tests.server.impostor import Impostor
-from tests.server.nearby import LOOPBACK, free_port
+from tests.server.nearby import LOOPBACK, OFTEN, free_port
 from tests.server.raw_curve import RawCurve
 from tests.server.secured import PATIENCE, ZMTP, Caller, Place, Server, refusal
 
@@ -187,16 +187,18 @@ def test_both_minor_versions_of_zmtp_3(place: Place, broker: polydomo.testing.Br
 def test_a_discovered_broker_with_another_key_is_not_used(place: Place, tmp_path: Path) -> None:
     """Any program can send a beacon. Here, one broker has no keys, one has other keys, and the right one comes last."""
     port = free_port()
-    beacon = {"dbp.beacon": f"{LOOPBACK}:{port}", "dbp.beacon_interval": "50ms"}
+    beacon = {"dbp.beacon": f"{LOOPBACK}:{port}"}
     (tmp_path / "other").mkdir()
     other = Place(tmp_path / "other")
     with ExitStack() as stack:
-        stack.enter_context(polydomo.testing.broker(settings=beacon))
-        stack.enter_context(polydomo.testing.broker(settings={**beacon, "access": str(other.access)}))
+        stack.enter_context(polydomo.testing.broker(settings=beacon, tuning=OFTEN))
+        stack.enter_context(polydomo.testing.broker(settings={**beacon, "access": str(other.access)}, tuning=OFTEN))
         discover = f"discover://{LOOPBACK}:{port}"
         client = stack.enter_context(polydomo.Client(discover, **place.keys("alice"), timeout=PATIENCE))
         answer = client.submit("polydomo.status")
-        honest = stack.enter_context(polydomo.testing.broker(settings={**beacon, "access": str(place.access)}))
+        honest = stack.enter_context(
+            polydomo.testing.broker(settings={**beacon, "access": str(place.access)}, tuning=OFTEN)
+        )
         assert answer.result(PATIENCE).json()["address"] == honest.url
 
 
@@ -204,7 +206,7 @@ def test_an_impostor_does_not_stop_the_search_for_the_broker(place: Place, monke
     """ERROR is not authenticated, so it proves nothing; nor does silence. Both impostors are tried before the broker starts."""
     monkeypatch.setattr(discovery, "DISCOVERY_PATIENCE", 0.05)
     port = free_port()
-    beacon = {"dbp.beacon": f"{LOOPBACK}:{port}", "dbp.beacon_interval": "50ms", "access": str(place.access)}
+    beacon = {"dbp.beacon": f"{LOOPBACK}:{port}", "access": str(place.access)}
     with ExitStack() as stack:
         impostors = [stack.enter_context(Impostor(port, denies)) for denies in (True, False)]
         client = polydomo.Client(
@@ -213,7 +215,7 @@ def test_an_impostor_does_not_stop_the_search_for_the_broker(place: Place, monke
         stack.enter_context(client)
         answer = client.submit("polydomo.status")
         until(lambda: all(impostor.connections for impostor in impostors), "both impostors to be tried")
-        honest = stack.enter_context(polydomo.testing.broker(settings=beacon))
+        honest = stack.enter_context(polydomo.testing.broker(settings=beacon, tuning=OFTEN))
         assert answer.result(PATIENCE).json()["address"] == honest.url
 
 

@@ -168,7 +168,7 @@ def test_two_peers_may_use_the_same_identity(broker: Broker) -> None:
 @pytest.mark.real_time
 def test_pings_of_libzmq_are_answered(tmp_path: Path) -> None:
     with (
-        Broker(tmp_path, "--mdp-beat=0.5", "--beats-missed=1000") as broker,
+        Broker(tmp_path, "--beat=0.5", "--beats-missed=1000") as broker,
         Socket("DEALER", broker.url, "--pings=20", "--ping-timeout=2000") as peer,
     ):
         peer.send(*MDPW01, READY, b"pinged")

@@ -46,7 +46,7 @@ class LuaWorker(threading.Thread):
 
 @pytest.fixture
 def broker() -> Iterator[testing.Broker]:
-    with testing.broker(settings={"mdp.beat": "100ms"}) as broker:
+    with testing.broker(settings={"beat": "100ms"}) as broker:
         yield broker
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.harness import Broker, Socket, Worker, wait_for
 
-BEAT = "--mdp-beat=0.2"
+BEAT = "--beat=0.2"
 PROTOCOLS = ["mdp1", "mdp2"]
 
 
@@ -75,7 +75,7 @@ def test_partials_come_before_their_final(broker: Broker) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_heartbeats_both_ways_keep_an_idle_worker(tmp_path: Path, protocol: str) -> None:
     with (
-        Broker(tmp_path, "--mdp-beat=0.2", "--beats-missed=200") as broker,
+        Broker(tmp_path, "--beat=0.2", "--beats-missed=200") as broker,
         Worker(broker, "echo", "--protocol", protocol, "--beat=0.2", "--liveness=200") as worker,
     ):
         for _ in range(5):

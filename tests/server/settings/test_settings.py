@@ -5,12 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo import limits
+from polydomo.cli.common import flags
 from polydomo.errors import SettingError
 from polydomo.model.listener_roles import ROLES
 from polydomo.model.tuning import Tuning
+from polydomo.server.settings.retired import RETIRED
 from polydomo.server.settings.settings import KINDS, Settings, flag_of, load, variable_of
 from polydomo.server.settings.types import Count, Flag, Header, Seconds, Size, Table, TextList, Urls
 from polydomo.wire.address import Address
+from tests.test_numbers import FIXED
 
 
 def toml(tmp_path: Path, text: str) -> Path:
@@ -59,13 +62,13 @@ def test_variables_and_flags_can_set_every_key() -> None:
 
 
 def test_rising_precedence(tmp_path: Path) -> None:
-    file = toml(tmp_path, 'attempts = 4\ngrace = 5\n[mdx]\nbeat = "1s"\n')
-    environ = {"POLYDOMO_ATTEMPTS": "5", "POLYDOMO_MDX_BEAT": "500ms", "HOME": "/"}
+    file = toml(tmp_path, 'attempts = 4\ngrace = 5\n[memo]\nqueue_expiry = "1s"\n')
+    environ = {"POLYDOMO_ATTEMPTS": "5", "POLYDOMO_MEMO_QUEUE_EXPIRY": "500ms", "HOME": "/"}
     settings = load(file, environ, {"attempts": 6, "data": None})
-    assert (settings.attempts, settings.mdx.beat, settings.grace) == (6, 0.5, 5.0)
+    assert (settings.attempts, settings.memo.queue_expiry, settings.grace) == (6, 0.5, 5.0)
     assert settings.sources == {
         "attempts": "flag --attempts",
-        "mdx.beat": "variable POLYDOMO_MDX_BEAT",
+        "memo.queue_expiry": "variable POLYDOMO_MEMO_QUEUE_EXPIRY",
         "grace": f"file {file}",
     }
 
@@ -85,7 +88,6 @@ def test_whole_file(tmp_path: Path) -> None:
 
         [limits]
         max_message = "1MiB"
-        max_frames = 64
 
         [mdp]
         dialects = { "sum.up" = "majortomo", echo = "libmdp" }
@@ -117,36 +119,22 @@ def test_whole_file(tmp_path: Path) -> None:
 
 def test_every_protocol_key_reaches_the_tuning() -> None:
     """A key that ``tuning`` forgot would leave its default behind."""
-    flags: dict[str, object] = {
+    given: dict[str, object] = {
         "limits.max_message": 12345,
-        "limits.max_frame": 12345,
+        "limits.max_outstanding": 77,
+        "beat": 1.1,
         "beats_missed": 9,
         "busy_timeout": 77,
-        "mdp.beat": 1.1,
         "mdp.dialects": "a=libmdp",
-        "mdx.beat": 1.2,
-        "mdx.max_credit": 77,
         "mdx.client_header": "A",
         "mdx.worker_header": "B",
-        "dcp.beat": 1.3,
-        "dcp.max_held": 3,
-        "dbp.beat": 1.4,
         "dbp.silent": False,
         "dbp.names": "x",
-        "emqp.beat": 1.5,
-        "emqp.max_slots": 7,
-        "emqp.beats_missed": 8,
-        "memo.idle": 1.6,
         "memo.queue_expiry": 1.7,
-        "memo.reconnect": 1.8,
         "values.max_unsent": 4321,
         "values.slow": "skip",
-        "bridge.beat": 1.9,
-        "bridge.hops": 3,
-        "bridge.window": 77,
         "bridge.topics": "weather.",
         "bridge.accept": "all",
-        "bridge.patience": 12.0,
         "limits.max_client_bytes": 54321,
     }
     sections = {"mdp", "mdx", "dcp", "dbp", "emqp", "memo"}
@@ -157,14 +145,13 @@ def test_every_protocol_key_reaches_the_tuning() -> None:
         "memo.max_bytes",
         "memo.max_age",
         "dbp.beacon",
-        "dbp.beacon_interval",
         "dbp.udp",
         "dbp.broadcast",
     }  # the server's own
-    assert {key for key in KINDS if key.partition(".")[0] in sections and key not in sockets} <= set(flags)
-    tuning, plain = load(flags=flags).tuning(), Tuning()
-    unchanged = [name for name in vars(plain) if getattr(tuning, name) == getattr(plain, name)]
-    assert unchanged == []
+    assert {key for key in KINDS if key.partition(".")[0] in sections and key not in sockets} <= set(given)
+    tuning, plain = load(flags=given).tuning(), Tuning()
+    unchanged = {name for name in vars(plain) if getattr(tuning, name) == getattr(plain, name)}
+    assert unchanged == FIXED["tuning"]
 
 
 def test_variables() -> None:
@@ -215,7 +202,7 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name() -> None:
         ),
         ("[limits]\nlisten = 3", "did you mean listen or dbp.listen?"),
         ("[limit]\nmax_message = 3", "[limit] ({file}): unknown section; did you mean [limits]?"),
-        ("[zzz]\na = 3", "unknown section; the sections are [bridge], [dbp], [dcp], [durable], [emqp]"),
+        ("[zzz]\na = 3", "unknown section; the sections are [bridge], [dbp], [durable], [emqp]"),
         ("zzz = 3", "`polydomo config` lists them all"),
         ("sources = 3", "sources ({file}): unknown setting"),
         ("mdx = 3", "mdx ({file}): must be a table, [mdx]"),
@@ -235,7 +222,8 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name() -> None:
         ("grace = -1", "must be from 0s to"),
         ("grace = nan", "must be a number of seconds"),
         ("queue_expiry = 'soon'", 'such as "2.5s", "500ms" or "15m", not \'soon\''),
-        ("mdp.beat = 0", "mdp.beat ({file}): must be from 10ms to 1h, not 0"),
+        ("beat = 0.001", "beat ({file}): 1ms must be 0, or from 10ms to 1h"),
+        ("beat = '2h'", "beat ({file}): must be from 0s to 1h, not '2h'"),
         ("mdp.dialects = { echo = 'rfc18' }", "must give 'echo' one of majortomo, libmdp"),
         ("mdp.dialects = 3", "must be a table"),
         ("mdx.client_header = 'MDPC01'", "must differ from the headers of the other protocols"),
@@ -279,25 +267,48 @@ def test_a_long_value_is_cut_in_the_complaint() -> None:
     assert len(complaint(flags={"attempts": "x" * 10_000})) < 200
 
 
+# --- keys of earlier versions -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", RETIRED)
+def test_a_key_without_effect_is_a_notice_and_changes_nothing(tmp_path: Path, key: str) -> None:
+    section, _, name = key.partition(".")
+    file = toml(tmp_path, f"[{section}]\n{name} = 'whatever it was'\n")
+    for source, settings in (
+        (f"file {file}", load(file)),
+        (f"variable {variable_of(key)}", load(environ={variable_of(key): "5"})),
+        (f"flag {flag_of(key)}", load(flags={key: "5"})),
+    ):
+        (notice,) = settings.notices
+        assert (notice.key, notice.source) == (key, source)
+        assert str(notice).startswith(f"{key} ({source}): setting has no effect any more: ") and notice.why
+        assert settings.tuning() == Tuning() and settings.policy() == Settings().policy()
+        assert [row for row in settings.describe() if row.source != "default"] == []
+
+
+def test_a_key_without_effect_is_not_suggested() -> None:
+    assert not set(RETIRED) & set(KINDS)
+    assert "beacon_interval" not in complaint(flags={"dbp.beacon_intervall": 1})
+    assert "BEACON_INTERVAL?" not in complaint(environ={"POLYDOMO_DBP_BEACON_INTERVALL": "1"})
+
+
+def test_flags_without_effect_take_their_values() -> None:
+    words = ["--mdp-beat", "5s", "--journal-merge", "--bridge-window=7", "--attempts", "4"]
+    assert flags.read(words)[0] == {"mdp.beat": "5s", "journal.merge": "true", "bridge.window": "7", "attempts": "4"}
+
+
 # --- what keys say together -------------------------------------------------------------------------------------------
 
 
 def test_other_bounds_follow_the_message_bound() -> None:
     small = load(flags={"limits.max_message": "1MiB"}).limits
-    assert (small.max_frame, small.max_unsent, small.max_held_bytes) == (
-        limits.MIB,
-        limits.MAX_UNSENT,
-        limits.MAX_HELD_BYTES,
-    )
+    assert (small.max_unsent, small.max_held_bytes) == (limits.MAX_UNSENT, limits.MAX_HELD_BYTES)
     large = load(flags={"limits.max_message": "2GiB"}).limits
-    assert large.max_frame == limits.MAX_FRAME
     assert large.max_unsent >= 2 * large.max_message
     assert large.max_held_bytes >= large.max_message
 
 
 def test_bounds_that_were_set_must_agree() -> None:
-    clash = complaint(flags={"limits.max_message": "1MiB", "limits.max_frame": "2MiB"})
-    assert clash == "limits.max_frame (flag --limits-max-frame): 2MiB must not be larger than limits.max_message, 1MiB"
     for key in ("limits.max_unsent", "limits.max_held_bytes"):
         assert (
             complaint(flags={key: "1MiB"})
@@ -322,10 +333,10 @@ def test_beyond_loopback_only_when_allowed(url: str) -> None:
 
 def test_describe(tmp_path: Path) -> None:
     file = toml(tmp_path, "[limits]\nmax_message = 1048576")
-    described = {entry.key: entry for entry in load(file, {"POLYDOMO_MDX_BEAT": "0.25"}).describe()}
+    described = {entry.key: entry for entry in load(file, {"POLYDOMO_BEAT": "0.25"}).describe()}
     assert set(described) == set(KINDS)
     assert described["limits.max_message"][1:4] == ("1MiB", "64MiB", f"file {file}")
-    assert described["mdx.beat"][1:4] == ("250ms", "2.5s", "variable POLYDOMO_MDX_BEAT")
+    assert described["beat"][1:4] == ("250ms", "0s", "variable POLYDOMO_BEAT")
     assert described["listen"][1:4] == ("tcp://127.0.0.1:5246", "tcp://127.0.0.1:5246", "default")
     assert all(entry.help for entry in described.values())
 
@@ -446,7 +457,7 @@ def test_not_words(text: object) -> None:
 
 def test_a_bridge_is_not_asked_for_more_than_a_client_may_have_open() -> None:
     settings = Settings()
-    assert settings.tuning().bridge_window == settings.bridge.window
+    assert settings.tuning().bridge_window == limits.BRIDGE_WINDOW
     settings.limits.max_outstanding = 10
     assert settings.tuning().bridge_window == 10
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from polydomo.cli.common.exit_status import print_error
 from polydomo.cli.common.options import Json
 from polydomo.cli.common.render import Column, show, show_json
 
@@ -30,7 +31,10 @@ def config(
     """
     from polydomo.cli.common import flags
 
-    described = flags.load(config, {}, ctx.args).describe()
+    settings = flags.load(config, {}, ctx.args)
+    for notice in settings.notices:
+        print_error(str(notice))
+    described = settings.describe()
     if json:
         show_json([row._asdict() for row in described])
         return

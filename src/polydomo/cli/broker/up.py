@@ -127,6 +127,9 @@ def up(
         ctx.args,
     )
     logs.setup(settings.log_json, settings.log_level)
+    log = logs.get("server")
+    for notice in settings.notices:
+        logs.say(log, logging.WARNING, notice.message, key=notice.key, source=notice.source, why=notice.why)
     os.umask(0o077)  # files that the broker creates may contain request bodies: only its own user may read them
     prepare_data(settings.data)
     count = process_count(settings)

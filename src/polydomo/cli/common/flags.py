@@ -10,6 +10,7 @@ from polydomo.cli.common.options import CLIENT_VARIABLE
 from polydomo.cli.common.security import VARIABLES
 from polydomo.errors import SettingError
 from polydomo.server.settings import settings
+from polydomo.server.settings.retired import FLAGS_WITHOUT_VALUE, RETIRED
 from polydomo.server.settings.types import Flag, TextList
 
 BUILD_VARIABLE = "POLYDOMO_COMPILED"  # of `pip install .`; not a setting of the broker
@@ -32,7 +33,9 @@ def read(rest: list[str]) -> tuple[dict[str, str], dict[str, str]]:
 
     A flag that takes several values may be repeated, like ``--listen``.
     """
-    keys = {settings.flag_of(key): key for key in settings.KINDS} | {flag: key for key, flag in SHORT.items()}
+    keys = {settings.flag_of(key): key for key in (*settings.KINDS, *RETIRED)} | {
+        flag: key for key, flag in SHORT.items()
+    }
     found: dict[str, str] = {}
     typed: dict[str, str] = {}
     words = iter(rest)
@@ -45,10 +48,13 @@ def read(rest: list[str]) -> tuple[dict[str, str], dict[str, str]]:
         key = keys[name]
         typed[key] = name
         if not given:
-            value = "true" if isinstance(settings.KINDS[key], Flag) else next(words, "")
+            alone = key in FLAGS_WITHOUT_VALUE or isinstance(settings.KINDS.get(key), Flag)
+            value = "true" if alone else next(words, "")
             if not value:
                 raise SettingError(f"flag {name}: the value is missing")
-        found[key] = f"{found[key]},{value}" if key in found and isinstance(settings.KINDS[key], TextList) else value
+        found[key] = (
+            f"{found[key]},{value}" if key in found and isinstance(settings.KINDS.get(key), TextList) else value
+        )
     return found, typed
 
 

@@ -32,8 +32,6 @@ T = TypeVar("T")
 # Frame 0 (or 1) of the other protocols on the shared port.
 _OTHER_HEADERS = (b"MDPC01", b"MDPW01", b"MDPC02", b"MDPW02", b"DGBX\x01", b"eMQP/1.0")
 
-_BEAT = Seconds(least=0.01, most=3600.0)
-
 
 def setting(default: T, kind: Kind[T], help: str) -> T:
     """Declares a key of one of the classes below."""
@@ -45,13 +43,7 @@ def setting(default: T, kind: Kind[T], help: str) -> T:
 
 @dataclass
 class Limits:
-    max_frame: int = setting(limits.MAX_FRAME, Size(), "maximum frame size; a larger frame closes the connection")
-    max_frames: int = setting(limits.MAX_FRAMES, Count(least=16), "maximum number of frames per message")
     max_message: int = setting(limits.MAX_MESSAGE, Size(least=limits.KIB), "maximum message size, all frames together")
-    max_handshake: int = setting(
-        limits.MAX_HANDSHAKE, Size(least=512), "maximum bytes from a peer during its handshake"
-    )
-    handshake_time: float = setting(limits.HANDSHAKE_TIME, Seconds(), "timeout of a peer's handshake")
     max_connections: int = setting(
         limits.MAX_CONNECTIONS, Count(), "maximum number of connections; further ones are closed at once"
     )
@@ -62,9 +54,6 @@ class Limits:
     )
     max_queue: int = setting(
         limits.MAX_QUEUE, Count(), "queued requests of one service before the broker stops reading from their senders"
-    )
-    max_unattended: int = setting(
-        limits.MAX_UNATTENDED, Count(), "open requests of clients that did not wait for a reply and have disconnected"
     )
     max_held_bytes: int = setting(
         limits.MAX_HELD_BYTES, Size(), "bytes of all held bodies before the broker stops reading from senders"
@@ -90,7 +79,6 @@ class Limits:
 
 @dataclass
 class Mdp:
-    beat: float = setting(limits.MDP_BEAT, _BEAT, "heartbeat interval of MDP/0.1 and MDP/0.2")
     dialects: dict[str, str] = setting(
         {},
         Table("majortomo", "libmdp"),
@@ -100,27 +88,14 @@ class Mdp:
 
 @dataclass
 class Mdx:
-    beat: float = setting(limits.MDX_BEAT, _BEAT, "heartbeat interval of MDX")
     client_header: bytes = setting(Tuning.mdx_client_header, Header(*_OTHER_HEADERS), "frame 0 of MDX clients")
     worker_header: bytes = setting(Tuning.mdx_worker_header, Header(*_OTHER_HEADERS), "frame 0 of MDX workers")
-    max_credit: int = setting(
-        limits.MDX_MAX_CREDIT, Count(), "requests a worker with a window may hold on one connection"
-    )
     front: str = setting("", ListenAddress(), "additional listener for MDX clients only")
     back: str = setting("", ListenAddress(), "additional listener for MDX workers only")
 
 
 @dataclass
-class Dcp:
-    beat: float = setting(limits.DCP_BEAT, _BEAT, "heartbeat interval of DCP")
-    max_held: int = setting(
-        limits.DCP_MAX_HELD, Count(), "requests that a DCP worker without a window can collect by pinging while busy"
-    )
-
-
-@dataclass
 class Dbp:
-    beat: float = setting(limits.DBP_BEAT, _BEAT, "heartbeat interval of DBP registrations that name none")
     silent: bool = setting(
         Tuning.dbp_silent, Flag(), "accept registrations without heartbeat timing, which never expire"
     )
@@ -131,7 +106,6 @@ class Dbp:
         Broadcast(),
         "UDP address to send the beacon to; on: broadcast to every machine that can reach the broker",
     )
-    beacon_interval: float = setting(limits.BEACON_INTERVAL, _BEAT, "time between beacons")
     udp: bool = setting(True, Flag(), "accept heartbeats over UDP, on the ports of the listeners")
     broadcast: str = setting(
         "on", Broadcast(), "UDP address for the broker's heartbeats to services that send theirs over UDP"
@@ -140,13 +114,6 @@ class Dbp:
 
 @dataclass
 class Emqp:
-    beat: float = setting(limits.EMQP_BEAT, _BEAT, "heartbeat interval of eMQP")
-    max_slots: int = setting(limits.EMQP_MAX_SLOTS, Count(), "maximum outstanding READYs of one worker")
-    beats_missed: int = setting(
-        limits.EMQP_BEATS_MISSED,
-        Count(most=1000),
-        "heartbeat intervals without a message after which an eMQP peer is lost",
-    )
     front: str = setting(
         "", ListenAddress(), "additional listener for eMQP clients and schedulers; EventMQ's is tcp://127.0.0.1:47291"
     )
@@ -161,11 +128,7 @@ class Emqp:
 
 @dataclass
 class Memo:
-    idle: float = setting(limits.MEMO_IDLE, _BEAT, "idle time after which a memo01 worker is sent a HEARTBEAT")
     queue_expiry: float = setting(limits.MEMO_QUEUE_EXPIRY, Seconds(), "how long a memo01 job waits for a worker")
-    reconnect: float = setting(
-        limits.MEMO_RECONNECT, Seconds(), "how long to wait for a lost memo01 worker to reconnect"
-    )
     services: list[str] = setting([], TextList(), "services whose replies are stored and reused; * matches anything")
     versions: dict[str, str] = setting(
         {}, Texts(), "versions of memoised services; a new version invalidates stored replies"
@@ -205,18 +168,10 @@ class Bridge:
         "", Text(empty=True), "tls+tcp://: PEM file with the authority that signs the other brokers' certificates"
     )
     cert: str = setting("", Text(empty=True), "tls+tcp://: PEM file with this broker's client certificate and its key")
-    beat: float = setting(limits.BRIDGE_BEAT, _BEAT, "heartbeat interval between brokers")
-    hops: int = setting(
-        limits.MAX_HOPS, Count(most=limits.MAX_HOPS), "maximum number of brokers on the route to a service"
-    )
-    window: int = setting(limits.BRIDGE_WINDOW, Count(), "maximum concurrent requests from one other broker")
     accept: str = setting(
         Tuning.bridge_accept,
         Choice("local", "all", "none"),
         "brokers that may connect to this one; local: only on listeners that other machines cannot reach",
-    )
-    patience: float = setting(
-        limits.BRIDGE_PATIENCE, Seconds(), "how long another broker may hold a request while a local worker is idle"
     )
 
 
@@ -255,16 +210,6 @@ class Journal:
         Flag(),
         "read W3C trace context from an extra part of MDX and DCP requests, if client and worker both use one",
     )
-    roll_rows: int = setting(
-        limits.JOURNAL_ROLL_ROWS, Count(), "rows after which a segment is closed and synced to disk"
-    )
-    roll_bytes: int = setting(
-        limits.JOURNAL_ROLL_BYTES, Size(least=limits.KIB), "bytes in memory after which a segment is closed"
-    )
-    roll_seconds: float = setting(
-        limits.JOURNAL_ROLL_SECONDS, Seconds(least=0.1), "time after which a segment is closed"
-    )
-    merge: bool = setting(True, Flag(), "merge the small segments of an hour when it is over")
     keep_bytes: int = setting(
         limits.JOURNAL_KEEP_BYTES, Size(least=limits.MIB), "maximum size; beyond it, the oldest segments are removed"
     )

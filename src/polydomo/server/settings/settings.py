@@ -23,10 +23,10 @@ from polydomo.errors import SettingError
 from polydomo.model.listener_roles import ROLES, SHARED, Role
 from polydomo.model.tuning import Tuning
 from polydomo.server.resources import available_memory
+from polydomo.server.settings.retired import RETIRED
 from polydomo.server.settings.sections import (
     Bridge,
     Dbp,
-    Dcp,
     DurableJobs,
     Emqp,
     Http,
@@ -69,6 +69,18 @@ class Described(NamedTuple):
     help: str
 
 
+class Notice(NamedTuple):
+    """A value that has no effect, or that should be written in another way. The broker logs it as a warning."""
+
+    message: str
+    key: str
+    source: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.key} ({self.source}): {self.message}: {self.why}"
+
+
 @dataclass
 class Settings:
     """Every setting of a broker. Use ``load`` to create it; the constructor gives the defaults, unchecked."""
@@ -106,8 +118,15 @@ class Settings:
     busy_timeout: float = setting(
         limits.BUSY_TIMEOUT, Seconds(), "allowed silence of a busy worker that sends no heartbeats while busy"
     )
+    beat: float = setting(
+        0.0,
+        Seconds(least=0.0, most=3600.0),
+        "heartbeat interval of MDP, MDX, DCP and eMQP; 0: that of each protocol, 2.5 s, and 3 s for eMQP",
+    )
     beats_missed: int = setting(
-        limits.BEATS_MISSED, Count(most=1000), "heartbeat intervals without a message after which a worker is lost"
+        limits.BEATS_MISSED,
+        Count(most=1000),
+        "heartbeat intervals without a message after which a worker is lost; eMQP: at least 5",
     )
     requeue_after_partial: bool = setting(
         False, Flag(), "requeue a lost request even if a partial reply has reached its client"
@@ -115,7 +134,6 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     mdp: Mdp = field(default_factory=Mdp)
     mdx: Mdx = field(default_factory=Mdx)
-    dcp: Dcp = field(default_factory=Dcp)
     dbp: Dbp = field(default_factory=Dbp)
     emqp: Emqp = field(default_factory=Emqp)
     memo: Memo = field(default_factory=Memo)
@@ -125,6 +143,7 @@ class Settings:
     journal: Journal = field(default_factory=Journal)
     durable: DurableJobs = field(default_factory=DurableJobs)
     sources: dict[str, str] = field(default_factory=dict)  # key -> source of its value; absent for defaults
+    notices: list[Notice] = field(default_factory=list)  # about values that have no effect
 
     def listeners(self) -> list[Listener]:
         """The shared listeners first, then those with a role, each enabled by its setting."""
@@ -142,7 +161,6 @@ class Settings:
             requeue_after_partial=self.requeue_after_partial,
             max_outstanding=bounds.max_outstanding,
             max_queue=bounds.max_queue,
-            max_unattended=bounds.max_unattended,
             max_held_bytes=bounds.max_held_bytes,
             max_client_bytes=bounds.max_client_bytes,
             max_services=bounds.max_services,
@@ -154,33 +172,26 @@ class Settings:
 
     def tuning(self) -> Tuning:
         """The settings of the protocols."""
+        bounds = self.limits
+        plain = Tuning()
         return Tuning(
-            mdp_beat=self.mdp.beat,
-            mdx_beat=self.mdx.beat,
-            dcp_beat=self.dcp.beat,
-            dbp_beat=self.dbp.beat,
-            emqp_beat=self.emqp.beat,
+            mdp_beat=self.beat or plain.mdp_beat,
+            mdx_beat=self.beat or plain.mdx_beat,
+            dcp_beat=self.beat or plain.dcp_beat,
+            emqp_beat=self.beat or plain.emqp_beat,
             beats_missed=self.beats_missed,
-            emqp_beats_missed=self.emqp.beats_missed,
-            memo_idle=self.memo.idle,
+            emqp_beats_missed=max(self.beats_missed, plain.emqp_beats_missed),
             memo_queue_expiry=self.memo.queue_expiry,
-            memo_reconnect=self.memo.reconnect,
             busy_timeout=self.busy_timeout,
-            bridge_beat=self.bridge.beat,
-            bridge_hops=self.bridge.hops,
             # above the first bound we would refuse requests that we asked for; above the second, bridges alone could fill a queue
             bridge_window=min(
-                self.bridge.window, self.limits.max_outstanding, max(1, self.limits.max_queue // limits.BRIDGE_SHARE)
+                plain.bridge_window, bounds.max_outstanding, max(1, bounds.max_queue // limits.BRIDGE_SHARE)
             ),
-            bridge_bytes=min(self.limits.max_client_bytes, max(1, self.policy().max_held_bytes // limits.BRIDGE_SHARE)),
+            bridge_bytes=min(bounds.max_client_bytes, max(1, self.policy().max_held_bytes // limits.BRIDGE_SHARE)),
             bridge_accept=self.bridge.accept,
-            bridge_patience=self.bridge.patience,
             bridge_topics=[topic.encode("utf-8", "surrogateescape") for topic in self.bridge.topics],
             max_backlog=self.values.max_unsent,
             skip_slow=self.values.slow == "skip",
-            mdx_max_credit=self.mdx.max_credit,
-            dcp_max_held=self.dcp.max_held,
-            emqp_max_slots=self.emqp.max_slots,
             mdx_client_header=self.mdx.client_header,
             mdx_worker_header=self.mdx.worker_header,
             mdp2_dialects={name.encode("utf-8", "surrogateescape"): word for name, word in self.mdp.dialects.items()},
@@ -217,11 +228,11 @@ def load(
         place = "flag --config" if from_flag else f"variable {FILE_VARIABLE}"
         for key, value in _flatten(read_toml(Path(path), place), f"file {path}"):
             _put(settings, key, value, f"file {path}")
-    variables = {variable_of(key): key for key in KINDS}
+    variables = {variable_of(key): key for key in (*KINDS, *RETIRED)}
     for name, text in sorted(environ.items()):
         if name.startswith(PREFIX) and name != FILE_VARIABLE and not _NOT_OURS.fullmatch(name):
             if name not in variables:
-                known = [other.removeprefix(PREFIX) for other in variables]
+                known = [variable_of(key).removeprefix(PREFIX) for key in KINDS]
                 raise SettingError(
                     f"variable {name}: unknown setting{_suggest(name.removeprefix(PREFIX), known, PREFIX)}"
                 )
@@ -230,7 +241,7 @@ def load(
     for key, value in (flags or {}).items():
         if value is not None:
             name = (names or {}).get(key) or flag_of(key)
-            if key not in KINDS:
+            if key not in KINDS and key not in RETIRED:
                 raise SettingError(f"flag {name}: unknown setting{_suggest(key, KINDS)}")
             _put(settings, key, value, f"flag {name}")
     _check(settings)
@@ -256,7 +267,7 @@ def _declared() -> Iterator[tuple[str, Kind[Any], str]]:
 
 
 KINDS: dict[str, Kind[Any]] = {key: kind for key, kind, _ in _declared()}
-_SECTIONS = {key.partition(".")[0] for key in KINDS if "." in key}
+_SECTIONS = {key.partition(".")[0] for key in (*KINDS, *RETIRED) if "." in key}
 
 
 def _flatten(table: dict[str, object], source: str) -> Iterator[tuple[str, object]]:
@@ -267,11 +278,12 @@ def _flatten(table: dict[str, object], source: str) -> Iterator[tuple[str, objec
             for inner, inner_value in value.items():
                 yield _known(f"{name}.{inner}", source), inner_value
         elif isinstance(value, dict) and name not in KINDS:
-            known = difflib.get_close_matches(name, _SECTIONS, 1)
+            sections = sorted({key.partition(".")[0] for key in KINDS if "." in key})
+            known = difflib.get_close_matches(name, sections, 1)
             hint = (
                 f"; did you mean [{known[0]}]?"
                 if known
-                else f"; the sections are {', '.join(f'[{s}]' for s in sorted(_SECTIONS))}"
+                else f"; the sections are {', '.join(f'[{section}]' for section in sections)}"
             )
             raise SettingError(f"[{name}] ({source}): unknown section{hint}")
         else:
@@ -279,7 +291,7 @@ def _flatten(table: dict[str, object], source: str) -> Iterator[tuple[str, objec
 
 
 def _known(key: str, source: str) -> str:
-    if key not in KINDS:
+    if key not in KINDS and key not in RETIRED:
         raise SettingError(f"{key} ({source}): unknown setting{_suggest(key, KINDS)}")
     return key
 
@@ -300,6 +312,9 @@ def _suggest(name: str, known: Collection[str], prefix: str = "") -> str:
 
 
 def _put(settings: Settings, key: str, value: object, source: str) -> None:
+    if key in RETIRED:
+        settings.notices.append(Notice("setting has no effect any more", key, source, RETIRED[key]))
+        return
     try:
         read = KINDS[key].read(value)
     except ValueError as error:
@@ -319,17 +334,13 @@ def _shown(value: object) -> str:
 def _check(settings: Settings) -> None:
     """Checks settings against each other. A default adapts to an explicit value; two explicit values must be consistent."""
     bounds = settings.limits
-    if "limits.max_frame" not in settings.sources:
-        bounds.max_frame = min(bounds.max_frame, bounds.max_message)
     if "limits.max_unsent" not in settings.sources:
         bounds.max_unsent = max(bounds.max_unsent, bounds.max_message * 5 // 2)
     if "limits.max_held_bytes" not in settings.sources:
         bounds.max_held_bytes = max(bounds.max_held_bytes, bounds.max_message * 2)
+    if 0 < settings.beat < 0.01:
+        raise _clash(settings, "beat", "must be 0, or from 10ms to 1h")
     size = Size()
-    if bounds.max_frame > bounds.max_message:
-        raise _clash(
-            settings, "limits.max_frame", f"must not be larger than limits.max_message, {size.show(bounds.max_message)}"
-        )
     for key in ("limits.max_unsent", "limits.max_held_bytes"):
         if settings.get(key) < bounds.max_message:
             raise _clash(settings, key, f"must not be smaller than limits.max_message, {size.show(bounds.max_message)}")

@@ -169,7 +169,7 @@ class CurveTraffic:
                 raise ProtocolViolation(f"frame flags {flags:#04x} outside a CURVE box")
             length = total - OVERHEAD
             if length > self._max_frame:
-                raise ProtocolViolation(f"frame of {length} bytes; the limit is {self._max_frame} (limits.max_frame)")
+                raise ProtocolViolation(f"frame of {length} bytes; the limit is {self._max_frame} (limits.max_message)")
             end = body + total
             if end > size:
                 need = end - position
