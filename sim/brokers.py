@@ -340,7 +340,9 @@ class BrokerNode(Listener):
         timers = self._advance()
         self.watcher.worked(work_left, received)
         hub.begin_turn()
+        paused = list(broker.backpressure.paused)
         broker.end_turn()
+        self.watcher.resumed(paused)
         while hub.resumed:
             link = hub.resumed.pop()
             if not link.closed and isinstance(link.owner, ServerConnection):

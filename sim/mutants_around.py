@@ -1,6 +1,7 @@
 """Mutants of bridges, the catalog, topics, clocks and heartbeats, limits, shutdown and the journal."""
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from polydomo import limits
@@ -408,12 +409,12 @@ def metadata_lost(stack: ExitStack) -> None:
 def services_unbounded(stack: ExitStack) -> None:
     def make(unusual: Any) -> Any:
         def mutated(self: Broker, session: Session, name: bytes, *more: Any) -> "Request | None":
-            most, self.policy.max_services = self.policy.max_services, 1 << 20
+            policy, self.policy = self.policy, replace(self.policy, max_services=1 << 20)
             try:
                 request: Request | None = unusual(self, session, name, *more)
                 return request
             finally:
-                self.policy.max_services = most
+                self.policy = policy
 
         return mutated
 

@@ -104,6 +104,23 @@ def resumed_too_soon(stack: ExitStack) -> None:
     swap(stack, Backpressure, "end_turn", make)
 
 
+@mutant(
+    "clients are paused at half of the memory, and resumed at the setting `limits.max_held_bytes`",
+    *both("mdx,mdx,mdx,mdx"),
+    *("big=1", "slow=1", "pace=0.1", "burst=10", "max_outstanding=64", "max_queue=256", "max_memory=100000"),
+)
+def two_limits_of_bytes(stack: ExitStack) -> None:
+    def make(end_turn: Any) -> Any:
+        def mutated(self: Backpressure) -> None:
+            limit, self._broker.max_held_bytes = self._broker.max_held_bytes, 1 << 24
+            end_turn(self)
+            self._broker.max_held_bytes = limit
+
+        return mutated
+
+    swap(stack, Backpressure, "end_turn", make)
+
+
 @mutant("no connection is closed when the broker is short of memory", *GREED, "max_memory=4194304")
 def memory_limit_ignored(stack: ExitStack) -> None:
     swap(stack, MemoryAccount, "_save", lambda save: lambda self, total, now, receiving: None)

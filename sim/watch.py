@@ -265,8 +265,7 @@ class Watcher:
         windowed = sum(
             len(request.body) for session in broker.sessions if session.windowed for request in session.requests
         )
-        options = self.node.options
-        most = min(options.max_held_bytes, options.max_memory // 2) if options.max_memory else options.max_held_bytes
+        most = self._most_held_bytes()
         if broker.held_bytes > most + windowed + clients * self.node.world.largest * 8:
             self.breach("bound", f"{broker.held_bytes} bytes are held, the limit is {most}")
 
@@ -287,6 +286,29 @@ class Watcher:
         small = sum(size for size in sources.values() if size <= limits.SMALL_PEER)
         if held > memory.limit + MEMORY_SLACK + small:
             self.breach("bound", f"{held} bytes are held, allowed are {memory.limit}")
+
+    def _most_held_bytes(self) -> int:
+        """The limit of bytes of open requests, computed from the options and not taken from the broker."""
+        options = self.node.options
+        return min(options.max_held_bytes, options.max_memory // 2) if options.max_memory else options.max_held_bytes
+
+    def resumed(self, paused: "list[Session]") -> None:
+        """A turn has ended before which these clients were paused at a limit. They are read again only when there is room, and not at
+        every turn."""
+        broker = self.node.broker
+        options = self.node.options
+        low = limits.RESUME_FRACTION
+        for session in paused:
+            if session in broker.backpressure.paused or session.disconnected or session.worker_count:
+                continue
+            most = self._most_held_bytes()
+            if broker.held_bytes > most * low:
+                text = f"{broker.held_bytes} bytes are held; the limit is {most}"
+            elif len(session.requests) > options.max_outstanding * low:
+                text = f"it has {len(session.requests)} open requests; the limit is {options.max_outstanding}"
+            else:
+                continue
+            self.breach("resumed", f"client {session.number} was resumed without room: {text}")
 
     def _stalled(self) -> None:
         """A client that was paused at a limit is read again when there is room."""

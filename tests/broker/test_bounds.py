@@ -1,5 +1,7 @@
 """At a limit the sender is throttled, or refused if it cannot be throttled; and shutdown of the broker."""
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 
 from polydomo import limits
@@ -113,6 +115,18 @@ def test_half_of_the_memory_is_for_bodies_and_clients_go_on_below_that() -> None
     world.broker.end_turn()
     assert stalled(second, third) == [False, False]
     world.check()
+
+
+def test_a_limit_is_computed_once_and_never_changes() -> None:
+    policy = Policy(max_held_bytes=1 << 20, max_memory=2000)
+    assert policy.max_held_bytes == 1000
+    with pytest.raises(FrozenInstanceError):
+        policy.max_held_bytes = 1 << 20  # type: ignore[misc]
+    broker = World(policy).broker
+    numbers = (broker.max_held_bytes, broker.max_queue, broker.max_outstanding)
+    assert numbers == (policy.max_held_bytes, policy.max_queue, policy.max_outstanding)
+    assert Policy(max_held_bytes=500, max_memory=2000).max_held_bytes == 500
+    assert Policy(max_held_bytes=500).max_held_bytes == 500
 
 
 def test_bytes_held_for_one_client_are_bounded_and_others_go_on() -> None:

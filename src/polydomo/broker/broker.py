@@ -118,9 +118,10 @@ class Broker(BrokerApi):
         self.acceptance_times: AcceptanceTimes | None = None  # of ended requests, once a publisher may send log records
         self.newest_worker = 0
         self.newest_session = 0
+        # Copies of the policy's numbers, which never change: the hot path reads them.
         self.max_queue = self.policy.max_queue
         self.max_outstanding = self.policy.max_outstanding
-        self.max_held_bytes = min(self.policy.max_held_bytes, self.policy.max_memory // 2 or self.policy.max_held_bytes)
+        self.max_held_bytes = self.policy.max_held_bytes
         self.access = Access(self)
         self.registrations = 0  # one per worker and service
         self.revoking: dict[Request, None] = {}  # requests that workers were asked to release (``dispatch.rebalance``)

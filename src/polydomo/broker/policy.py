@@ -1,11 +1,14 @@
-"""The settings of the broker core. ``limits.py`` defines and explains the defaults."""
+"""The settings of the broker core, with the limits that apply. ``limits.py`` defines and explains the defaults.
+
+A limit that follows from two settings is computed here, once. Nothing changes a policy afterwards, so every reader sees the same number.
+"""
 
 from dataclasses import dataclass
 
 from polydomo import limits
 
 
-@dataclass
+@dataclass(frozen=True)
 class Policy:
     attempts: int = limits.ATTEMPTS
     queue_expiry: float = limits.QUEUE_EXPIRY
@@ -14,7 +17,7 @@ class Policy:
     max_outstanding: int = limits.MAX_OUTSTANDING
     max_queue: int = limits.MAX_QUEUE
     max_unattended: int = limits.MAX_UNATTENDED
-    max_held_bytes: int = limits.MAX_HELD_BYTES
+    max_held_bytes: int = limits.MAX_HELD_BYTES  # at most half of ``max_memory``
     max_client_bytes: int = limits.MAX_CLIENT_BYTES
     max_memory: int = 0  # maximum bytes of everything the broker holds; 0: no limit
     max_services: int = limits.MAX_SERVICES
@@ -23,7 +26,6 @@ class Policy:
     max_value_bytes: int = limits.MAX_VALUE_BYTES
 
     def __post_init__(self) -> None:
-        if (
-            self.max_memory
-        ):  # bodies may take half of the memory; the rest is for buffers, connections and subscriptions
-            self.max_held_bytes = min(self.max_held_bytes, self.max_memory // 2)
+        # Bodies may take half of the memory; the rest is for buffers, connections and subscriptions.
+        if self.max_memory and self.max_held_bytes > self.max_memory // 2:
+            object.__setattr__(self, "max_held_bytes", self.max_memory // 2)

@@ -68,16 +68,16 @@ class Backpressure:
         self._broker.access.resume_at = 0.0  # ``has_room`` sets it again for clients that are still throttled
         if not self.paused:
             return
-        policy = self._broker.policy
+        broker = self._broker
         low = RESUME_FRACTION
-        if self._broker.held_bytes > policy.max_held_bytes * low:
+        if broker.held_bytes > broker.max_held_bytes * low:
             return
         for session, service in list(self.paused.items()):
             if (
-                len(session.requests) <= policy.max_outstanding * low
-                and service.queue_length <= policy.max_queue * low
-                and session.held_bytes <= policy.max_client_bytes * low
-                and (not session.principal or self._broker.access.has_room(session))
+                len(session.requests) <= broker.max_outstanding * low
+                and service.queue_length <= broker.max_queue * low
+                and session.held_bytes <= broker.policy.max_client_bytes * low
+                and (not session.principal or broker.access.has_room(session))
             ):
                 del self.paused[session]
                 session.link.resume(PAUSE_AT_LIMIT)
