@@ -20,6 +20,7 @@ from polydomo.journal.recording.chunk import Run
 from polydomo.limits import HANDSHAKE_TIME
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.memo.store_api import MemoValues
+from polydomo.server.http.site import mount_pages
 from polydomo.web.api import HttpApi
 from polydomo.web.session import Site
 from polydomo.wire.close_reason import CloseCause
@@ -165,6 +166,7 @@ class BrokerNode(Listener):
             self.broker.siblings.become(int(self.name[1:]), options.brokers)
         self.site = Site(self.broker)
         HttpApi(self.broker, MemoValues()).mount(self.site, self.broker.schemas.encoding_of, lambda session: {})
+        mount_pages(self.site, self.broker)
         keys = self.world.keys
         self.guard: Guard | None = Guard(self, keys) if keys is not None else None
         if self.guard is not None:

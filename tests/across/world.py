@@ -11,6 +11,7 @@ from polydomo.model.tuning import Tuning
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Dismissed, Event, Failure, Frames, Job, Reply, WorkerEnd
 from polydomo.protocols.memo.store_api import MemoValues
+from polydomo.server.http.site import mount_pages
 from polydomo.stores.memory import MemoryBackend
 from polydomo.web.api import HttpApi
 from polydomo.web.session import HttpSession, Site
@@ -57,6 +58,7 @@ class World:
         self.broker = Broker(1000.0, Counting(), Policy(), Tuning(busy_timeout=BUSY_TIMEOUT), self.notes)
         self.site = Site(self.broker)
         HttpApi(self.broker, MemoValues()).mount(self.site, self.broker.schemas.encoding_of, lambda session: {})
+        mount_pages(self.site, self.broker)
         self.store = keep_jobs(self.broker, [b"work"], disk) if disk is not None else None
         self.lines: list[Line] = []
         self.curve = CurveWorld() if CURVE_SIDES else None

@@ -1,5 +1,6 @@
-"""The right that every way into the broker needs, in one place. A new command, endpoint, built-in service, method of the broker or command
-of the shell without a row here fails ``test_rights.py``, which derives the lists from the code and tries each row.
+"""The right that every way into the broker needs, in one place. A new command, endpoint, method of the broker or command of the shell
+without a row here fails ``test_rights.py``, which derives the lists from the code and tries each row. Built-in services and their pages
+have no rows here: their registry (``broker/builtin/registry.py``) has the right of each, and every one is tried.
 
 Rights are those of the access file. The other words:
 
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import polydomo
+from polydomo.broker.broker import Broker
+from tests.entropy import Counting
 
 OWN, ANSWER, PEERS, PUBLIC, LOCAL = "own", "answer", "peers", "public", "local"
 CALL, OFFER, PUBLISH, SUBSCRIBE, REGISTER, INSPECT, TAP, BRIDGE, ADMIN = (
@@ -156,6 +159,10 @@ API = {
     **dict.fromkeys("may may_as is_reserved has_worker window random_bytes identity request_name".split(), PUBLIC),
 }
 
+# --- built-in services: their registry has the right of each ---------------------------------------
+
+BUILTIN = Broker(0.0, Counting()).builtin.by_name
+
 # --- HTTP: path -> (method, path to try, body, right) ---------------------------------------
 
 JOB = "{job}"  # a job of another principal
@@ -178,7 +185,6 @@ HTTP: dict[str, list[Try]] = {
     "/v1/ws": [("GET", "/v1/ws", b"", OWN)],
     "/mcp": [("POST", "/mcp", MCP_CALL, FILTERED), ("DELETE", "/mcp", b"", PUBLIC)],
     "/openapi.json": [("GET", "/openapi.json", b"", FILTERED)],
-    "/v1/schema": [("GET", "/v1/schema", b"", INSPECT), ("GET", "/v1/schema/secret", b"", INSPECT)],
     "/cid": [("GET", f"/cid/{CID}", b"", CALL), ("POST", "/cid", b"x", CALL)],
     "/head": [("GET", "/head", b"", CALL), ("PUT", "/head/name", LINK, CALL)],
     "/call": [
@@ -189,11 +195,9 @@ HTTP: dict[str, list[Try]] = {
         ("POST", f"/call/secret/{CID}/evaluate", b"", CALL),
     ],
     "/worker": [("POST", "/worker", LINK, OFFER)],
+    **{service.path: [("GET", service.path, b"", service.right)] for service in BUILTIN.values() if service.path},
+    "/v1/schema": [("GET", "/v1/schema", b"", INSPECT), ("GET", "/v1/schema/secret", b"", INSPECT)],
     "/v1/requests": [("GET", "/v1/requests", b"", INSPECT), ("GET", f"/v1/requests/{JOB}", b"", INSPECT)],
-    **{
-        f"/v1/{page}": [("GET", f"/v1/{page}", b"", INSPECT)]
-        for page in "status services workers clients gone figures topics catalog journal logs".split()
-    },
     "/metrics": [("GET", "/metrics", b"", INSPECT)],
     "/v1/session": [("POST", "/v1/session", b"no code", OWN)],
     **{

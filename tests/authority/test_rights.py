@@ -12,10 +12,8 @@ import pytest
 import zmq
 from websockets.sync.client import connect
 
-from polydomo.broker.guard.authority import BUILTIN_RIGHTS, ITSELF, PROCESSES
-from polydomo.broker.jobs import titanic
-from polydomo.broker.observe import builtin_services
-from polydomo.broker.reserved_names import ACCEPT, JOIN
+from polydomo.broker.builtin.service import ITSELF, PROCESSES
+from polydomo.broker.guard.rules import RIGHTS
 from polydomo.cli import loading
 from polydomo.model.broker_api import BrokerApi
 from polydomo.protocols.dbp import session as dbp
@@ -90,8 +88,9 @@ def test_every_method_of_the_broker_has_a_row() -> None:
 
 
 def test_every_built_in_service_has_a_right() -> None:
-    names = builtin_services.NAMES | {ACCEPT, JOIN}
-    assert names == set(BUILTIN_RIGHTS)
+    for service in rights.BUILTIN.values():
+        for one in (service, service.variant):
+            assert one is None or one.right in (*RIGHTS, ITSELF, PROCESSES), service.name
 
 
 def test_every_endpoint_has_a_row() -> None:
@@ -119,8 +118,9 @@ def test_built_in_services(place: Tried, who: str) -> None:
         **{b"polydomo." + name: json.dumps({"job": place.job}).encode() for name in (b"job", b"result", b"cancel")},
         b"polydomo.schedule": b'{"name":"n","service":"secret","when":"every 1s"}\nx',
     }
-    for name, right in BUILTIN_RIGHTS.items():
-        body = bodies.get(name, b'{"service":"secret"}')
+    for name, service in rights.BUILTIN.items():
+        right = service.right
+        body = bodies.get(name, place.job.encode() if right == rights.CALL else b'{"service":"secret"}')
         answer = client.post(f"/v1/call/{name.decode()}", content=body, headers=HEADERS)
         if name == b"polydomo.schema":  # a worker describes its service
             assert answer.json()["denied"], answer.text
@@ -131,10 +131,8 @@ def test_built_in_services(place: Tried, who: str) -> None:
             assert answer.content == b"404"
         else:
             assert json.loads(answer.text)["error"] == "denied", (name, answer.text)
-    for name in titanic.NAMES:
-        answer = client.post(f"/v1/call/{name.decode()}", content=place.job.encode(), headers=HEADERS)
-        assert answer.status_code == 403, (name, answer.text)
-    assert PROCESSES in BUILTIN_RIGHTS.values() and snapshot(place) == before
+    assert {ITSELF, PROCESSES, rights.CALL} < {service.right for service in rights.BUILTIN.values()}
+    assert snapshot(place) == before
 
 
 @pytest.mark.parametrize("who", WHO)

@@ -1,13 +1,14 @@
 """What a client may send to the services of durable jobs, schedules and Titanic."""
 
-from polydomo.broker.jobs import services, titanic
+from polydomo.broker.builtin.service import PROCESSES
 from polydomo.model.job_messages import make_id, write_message
 from polydomo.stores.memory import MemoryBackend
 from polydomo.wire import frames
 from tests.broker.jobs.kept import keep_jobs
 from tests.fuzz.targets import Room, target
 
-NAMES = sorted(services.NAMES | titanic.NAMES)
+SERVICES = Room().broker.builtin.by_name.values()
+NAMES = sorted(service.name for service in SERVICES if service.job is not None and service.right != PROCESSES)
 
 
 class Asking(Room):
@@ -69,7 +70,7 @@ def honest() -> "dict[str, list[bytes]]":
     }
     made = []
     for i, name in enumerate(NAMES):
-        if name in titanic.NAMES:
+        if name.startswith(b"titanic."):
             made.append(bytes((i,)) + id.encode())
         else:
             usual: dict[str, object] = {"name": "n"} if b"schedul" in name else {"job": id, "wait_us": 1}

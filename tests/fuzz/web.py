@@ -9,6 +9,7 @@ from polydomo.protocols.memo.cid import CidError, parse_cid, read_cid
 from polydomo.protocols.memo.node import NodeError, decode, encode, node_cid
 from polydomo.protocols.memo.node_json import from_json, to_json
 from polydomo.protocols.memo.store_api import MemoValues
+from polydomo.server.http.site import mount_pages
 from polydomo.web.api import HttpApi
 from polydomo.web.content import FRAMES_JSON, MULTIPART, request_body
 from polydomo.web.session import HttpSession, Site
@@ -33,6 +34,7 @@ def connection() -> Iterator[tuple[Room, HttpLink]]:
     site = Site(room.broker)
     api = HttpApi(room.broker, MemoValues())
     api.mount(site, room.broker.schemas.encoding_of, lambda session: {"echo": described("Echoes.")})
+    mount_pages(site, room.broker)
     link = HttpLink(room.hub, "tcp://192.0.2.3:1", max_message=8192)
     HttpSession(room.broker, link, site)
     room.links.append(link)

@@ -24,6 +24,7 @@ turn, and ``was_suspended`` when the process did not run for a while.
 """
 
 from polydomo.broker import sessions, shutdown, timekeeping
+from polydomo.broker.builtin import registry
 from polydomo.broker.catalog.catalog import Catalog
 from polydomo.broker.catalog.directory import Directory
 from polydomo.broker.cluster.bridging import Bridging
@@ -36,7 +37,7 @@ from polydomo.broker.guard.memory import MemoryAccount
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.durable_order import identity_of
 from polydomo.broker.jobs.relay import DurableRelay
-from polydomo.broker.observe import builtin_services, invariants
+from polydomo.broker.observe import inspection, invariants
 from polydomo.broker.observe.listings import Listings
 from polydomo.broker.observe.monitor import Monitor
 from polydomo.broker.observe.recorder import Recorder
@@ -78,7 +79,7 @@ from polydomo.wire.frames import Body
 class Broker(BrokerApi):
     # Slots, because instances with this many attributes are slow to read without them, and the hot path reads them constantly.
     __slots__ = (
-        "_entropy", "acceptance_times", "access", "address", "backpressure", "bridging", "catalog", "control",
+        "_entropy", "acceptance_times", "access", "address", "backpressure", "bridging", "builtin", "catalog", "control",
         "denied", "directory", "draining", "durable", "durable_requests", "held_bytes", "keyed", "listings", "logins",
         "max_held_bytes", "max_outstanding", "max_queue", "memo_workers", "memoiser", "memory", "monitor", "newest_request",
         "newest_session", "newest_worker", "now", "policy", "publishing", "recorder", "records_bodies",
@@ -142,7 +143,8 @@ class Broker(BrokerApi):
         self.durable: Durable | None = None  # durable jobs, if this process has the job store
         self.durable_requests: Durable | DurableRelay | None = None  # makes requests durable; None if no process can
         self.directory = Directory(self)
-        self.listings = Listings(self)
+        self.listings = Listings()
+        self.builtin = registry.build(self)
         self.memory = MemoryAccount(self, self.policy.max_memory)
 
     def record_to(self, recorder: Recorder) -> None:
@@ -381,7 +383,7 @@ class Broker(BrokerApi):
         return known is not None and bool(known.workers or known.remote)
 
     def window(self, session: Session, service: bytes) -> int:
-        return builtin_services.window(self, session, service)
+        return inspection.window(self, session, service)
 
     def random_bytes(self, size: int) -> bytes:
         return self._entropy.take(size)

@@ -10,12 +10,10 @@ TAP: Final = b"monitor.tap."  # messages of requests; a subscription to a shorte
 # Services.
 ACCEPT: Final = b"polydomo.accept"  # (``jobs.relay``) only for the processes of one broker
 JOIN: Final = b"polydomo.join"  # (``sharing.keyed``) likewise
-CONTROL: Final[frozenset[bytes]] = frozenset(
-    (b"polydomo.pause", b"polydomo.resume", b"polydomo.drain", b"polydomo.withdraw")
-)
 OWN: Final = b"polydomo."
+MMI: Final = b"mmi."
 
 
 def is_reserved(name: bytes) -> bool:
     """Whether the broker itself answers requests to this name."""
-    return name.startswith((b"mmi.", OWN))
+    return name.startswith((MMI, OWN))

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from polydomo.broker.jobs.services import ONLY_FIRST
 from polydomo.broker.requests import deadlines, outcomes, queues
 from polydomo.model.request import NO_WORKER, Request
 from polydomo.model.service import Service
@@ -44,7 +43,7 @@ def forget_unused(broker: "Broker", service: Service) -> None:
 
 def uncounted(broker: "Broker") -> "frozenset[bytes]":
     """Names that need no room in the table: what process 0 of the broker offers to its siblings."""
-    return ONLY_FIRST if broker.siblings.count != 1 else frozenset()
+    return broker.builtin.offered if broker.siblings.count != 1 else frozenset()
 
 
 def count(broker: "Broker") -> int:

@@ -5,7 +5,7 @@ import time
 
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import DEAD
-from polydomo.broker.observe.builtin_services import text
+from polydomo.broker.observe.inspection import text
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.limits import LOG_DENIED, LOG_KEYS
 from polydomo.model.request import Request

@@ -7,7 +7,6 @@ from polydomo.model.service_schema import ServiceSchema
 from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.web.call import CallEndpoint
 from polydomo.web.idempotency import Idempotency
-from polydomo.web.inspect import PAGES, InspectEndpoint, QueryEndpoint, SchemaEndpoint
 from polydomo.web.jobs import DeadEndpoint, JobsEndpoint, SchedulesEndpoint, submit
 from polydomo.web.mcp import McpEndpoint
 from polydomo.web.memodb.api import CidEndpoint, HeadEndpoint, MemoCallEndpoint, MemoWorkerEndpoint, MemoWorkers
@@ -47,11 +46,7 @@ class HttpApi:
         site.mount("/v1/ws", WebSocketEndpoint())
         site.mount("/mcp", McpEndpoint(schemas, schema_of or (lambda session, name: schemas(session).get(name))))
         site.mount("/openapi.json", OpenApiEndpoint(schemas))
-        site.mount("/v1/schema", SchemaEndpoint(b"polydomo.schema"))
         site.mount("/cid", CidEndpoint(self.memo))
         site.mount("/head", HeadEndpoint(self.memo))
         site.mount("/call", MemoCallEndpoint(self.memo, self.memo_workers))
         site.mount("/worker", MemoWorkerEndpoint(self.memo, self.memo_workers))
-        for page in PAGES:
-            site.mount(f"/v1/{page}", InspectEndpoint(b"polydomo." + page.encode()))
-        site.mount("/v1/logs", QueryEndpoint(b"polydomo.logs"))

@@ -3,8 +3,6 @@
 Each is an ordinary request to a built-in service, with the same permissions, limits and content.
 """
 
-from typing import Final
-
 from polydomo.model.request import Request
 from polydomo.native import mypyc_attr
 from polydomo.web.call import fail
@@ -12,19 +10,6 @@ from polydomo.web.content import JSON, dump
 from polydomo.web.session import Endpoint, Exchange, HttpSession
 from polydomo.wire.frames import Body, flat, join
 from polydomo.wire.http.head import HttpError, RequestHead
-
-PAGES: Final = (
-    "status",
-    "services",
-    "workers",
-    "clients",
-    "requests",
-    "gone",
-    "figures",
-    "topics",
-    "catalog",
-    "journal",
-)
 
 
 class InspectExchange(Exchange):

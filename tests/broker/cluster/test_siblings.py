@@ -10,7 +10,7 @@ from polydomo.broker import service_table
 from polydomo.broker.cluster import merging
 from polydomo.broker.reserved_names import ACCEPT, JOIN
 from polydomo.broker.sharing.keyed import name_of
-from polydomo.limits import PROCESS_NUMBERS, SIBLING_ANSWER, SPILL_DELAY
+from polydomo.limits import LISTING_ROWS, PROCESS_NUMBERS, SIBLING_ANSWER, SPILL_DELAY
 from polydomo.model.request import DONE
 from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.wire.frames import join, split
@@ -191,6 +191,31 @@ def test_one_list_of_workers_and_one_row_for_a_service(net: Net) -> None:
         client.close()
 
 
+def test_a_long_list_leaves_out_what_process_0_offers_to_the_others_as_a_short_one_does(net: Net) -> None:
+    a, b = net.processes("a", "b")
+    names = [b"s%d" % i for i in range(LISTING_ROWS)]
+    worker = b.worker(*names)
+    net.settle()
+    assert len(b.broker.services) > LISTING_ROWS
+    client = b.peer()
+
+    def listed() -> set[str]:
+        client.ask(b"polydomo.services")
+        for _ in range(4):  # turns
+            a.broker.end_turn()
+            b.broker.end_turn()
+            net.settle()
+        rows = answer_to(client)
+        assert isinstance(rows, list)
+        return {row["name"] for row in rows}
+
+    assert listed() == {name.decode() for name in names}, "a short list"
+    assert worker.me is not None
+    b.broker.add_service(worker.me, b"one more")
+    net.settle()
+    assert listed() == {name.decode() for name in names} | {"one more"}, "a long list"
+
+
 def test_a_request_that_crossed_is_counted_and_listed_once(net: Net) -> None:
     a, b = net.processes("a", "b")
     far, client, viewer = b.worker(b"s"), a.peer(), b.peer()
@@ -335,8 +360,9 @@ def test_a_log_record_belongs_to_the_process_of_its_request(net: Net) -> None:
          {"rows": 3, "safe": 1, "run": "A", "trouble": "full", "runs": ["A", "B"]}),
     ],
 )  # fmt: skip
-def test_merging(name: str, parts: list[str], merged: object) -> None:
-    found = json.loads(merging.merge(b"polydomo." + name.encode(), [part.encode() for part in parts]))
+def test_merging(net: Net, name: str, parts: list[str], merged: object) -> None:
+    service = net.node("a").broker.builtin.by_name[b"polydomo." + name.encode()]
+    found = json.loads(merging.merge(service.merge, [part.encode() for part in parts]))
     assert found == merged
     assert json.dumps(found, sort_keys=True) == json.dumps(merged, sort_keys=True)  # counts are whole numbers
 

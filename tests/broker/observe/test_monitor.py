@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from polydomo.broker.observe import builtin_services, figures, states
+from polydomo.broker.builtin.service import Asked
+from polydomo.broker.observe import figures, states
 from polydomo.broker.policy import Policy
 from polydomo.model.json_form import iso_time
 from polydomo.model.service import Publication, Worker
@@ -41,7 +42,7 @@ def state(world: World, worker: Worker) -> tuple[str, float, str]:
 
 
 def asked(world: World, session: Session, name: bytes) -> Any:
-    return json.loads(split(builtin_services.answer(world.broker, session, name, frame(b"", False), ""))[0])
+    return json.loads(world.broker.builtin.answer(world.broker.builtin.by_name[name], Asked(name, session, b"", "")))
 
 
 # --- workers --------------------------------------------------------------------------------------------------------------

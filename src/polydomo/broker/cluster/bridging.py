@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker import service_table
 from polydomo.broker.guard.access import BRIDGE, OFFER
-from polydomo.broker.jobs.services import ONLY_FIRST
 from polydomo.broker.requests import deadlines, dispatch, outcomes, queues, replies
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.broker.workers import registration
@@ -102,7 +101,7 @@ class Bridging:
                 del known.remote[worker]
                 self._routes_changed(known)
             return
-        new = name not in broker.services and not (worker.session.is_sibling and name in ONLY_FIRST)
+        new = name not in broker.services and not (worker.session.is_sibling and name in broker.builtin.offered)
         if new and not service_table.make_room(broker, [name], worker.session):
             if len(self.missed) < broker.policy.max_services:
                 self.missed[worker, name] = path

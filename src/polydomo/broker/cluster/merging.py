@@ -27,8 +27,8 @@ WORST: Final = (
 )  # a service is in the best state that it has anywhere
 
 
-def merge(name: bytes, answers: "list[bytes]") -> bytes:
-    """``answers``: of the process that was asked first. A part that cannot be read is left out."""
+def merge(how: "Callable[[list[object]], object] | None", answers: "list[bytes]") -> bytes:
+    """``how``: one of the functions below. ``answers``: of the process that was asked first. A part that cannot be read is left out."""
     if len(answers) == 1:
         return answers[0]
     parts: list[object] = []
@@ -37,8 +37,7 @@ def merge(name: bytes, answers: "list[bytes]") -> bytes:
             parts.append(json.loads(answer))
         except (ValueError, RecursionError):
             continue
-    how = MERGED.get(name, first)
-    return json.dumps(how(parts)).encode() if parts else b"null"
+    return json.dumps(how(parts) if how is not None else parts[0]).encode() if parts else b"null"
 
 
 def first(parts: "list[object]") -> object:
@@ -189,20 +188,3 @@ def orders(parts: "list[object]") -> object:
             merged[key] = sum(count for row in done if isinstance(count := row.get(key), int))
         return merged
     return done[0]
-
-
-MERGED: Final[dict[bytes, Callable[["list[object]"], object]]] = {
-    b"polydomo.status": status,
-    b"polydomo.services": by_name,
-    b"polydomo.workers": lists,
-    b"polydomo.requests": limited,
-    b"polydomo.clients": lists,
-    b"polydomo.gone": gone,
-    b"polydomo.figures": figures,
-    b"polydomo.journal": journal,
-    b"polydomo.window": window,
-    b"polydomo.pause": orders,
-    b"polydomo.resume": orders,
-    b"polydomo.drain": orders,
-    b"polydomo.withdraw": orders,
-}

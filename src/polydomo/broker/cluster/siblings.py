@@ -31,12 +31,10 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from polydomo.broker.builtin.service import FIRST, Asked, BuiltinService
 from polydomo.broker.cluster import merging
-from polydomo.broker.jobs import services, titanic
 from polydomo.broker.jobs.relay import DurableRelay
-from polydomo.broker.observe import builtin_services
 from polydomo.broker.requests import dispatch, queues
-from polydomo.broker.reserved_names import ACCEPT
 from polydomo.limits import (
     MAX_SIBLING_QUESTIONS,
     PROCESS_NUMBERS,
@@ -53,14 +51,13 @@ from polydomo.model.request import Request
 from polydomo.model.service import Service, Worker
 from polydomo.model.session import Session
 from polydomo.protocols.emqp import schedules
-from polydomo.wire.frames import Body, flat, frame, split
+from polydomo.wire.frames import flat, frame, split
 from polydomo.wire.link import PAUSE_LISTING
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
 METRICS: Final = b"metrics"  # not a service: the page that the owner of the sockets renders
-LOGIN: Final = b"polydomo.login"
 FIGURES: Final = b"polydomo.figures"
 SCHEMA: Final = b"polydomo.schema"
 
@@ -138,8 +135,9 @@ class Siblings:
         if self.has_tap:
             session.send_to_sibling(b"TAP", [b"1"])
         if self.index == 0:
-            for name in sorted(services.ONLY_FIRST):
-                if self._broker.durable is not None or (name not in titanic.NAMES and name != ACCEPT):
+            builtin = self._broker.builtin
+            for name in sorted(builtin.offered):
+                if self._broker.durable is not None or not builtin.by_name[name].needs_store():
                     session.offer_service(name, (self._broker.identity(),))
 
     def lost(self, worker: Worker) -> None:
@@ -310,19 +308,16 @@ class Siblings:
 
     # --- answers for the whole broker
 
-    def serve(self, request: Request) -> bool:
-        """A client asks for a reserved service. True if the answer needs other processes and comes later."""
+    def serve(self, request: Request, service: BuiltinService | None) -> bool:
+        """A client asks for a built-in service. True if the answer needs other processes and comes later."""
         session = request.session
-        name = request.service.name
-        if not self.bridges or session.is_bridge or session.is_internal:
+        if service is None or not self.bridges or session.is_bridge or session.is_internal:
             return False
-        body = flat(request.body)
-        if name == LOGIN:
-            asked = self._first()
-            if asked is None:
-                return False
-            bridges = {asked}
-        elif name in merging.MERGED or (name == SCHEMA and body[:1] == b"{"):
+        merge = service.merge
+        first = self._first() if service.process == FIRST else None
+        if first is not None:
+            bridges = {first}
+        elif merge is not None:
             bridges = set(self.bridges)
         else:
             return False
@@ -332,10 +327,11 @@ class Siblings:
         def done(answers: "list[bytes]") -> None:
             session.link.resume(PAUSE_LISTING)
             if not session.disconnected:
-                session.send_final(request, frame(merging.merge(name, answers), False))
+                session.send_final(request, frame(merging.merge(merge, answers), False))
 
         session.link.pause(PAUSE_LISTING)
-        self._ask(name, body, session.principal, bridges, done, own=name != LOGIN, session=session)
+        body = flat(request.body)
+        self._ask(service.name, body, session.principal, bridges, done, own=first is None, session=session)
         return True
 
     def _first(self) -> Worker | None:
@@ -353,7 +349,7 @@ class Siblings:
         own = next(iter(self.bridges)).session
 
         def merged(answers: "list[bytes]") -> None:
-            done(merging.merge(FIGURES, answers))
+            done(merging.merge(merging.figures, answers))
 
         self._ask(FIGURES, b"", "", set(self.bridges), merged, session=own)
 
@@ -444,11 +440,10 @@ class Siblings:
         broker = self._broker
         if name == METRICS:
             take(self.render_metrics() if self.render_metrics is not None else b"")
-        elif name == LOGIN:
-            take(builtin_services.login(broker, principal))
-        elif session is not None and not broker.listings.collect(name, take):
-            asked: Body = frame(body, False) if body else b""
-            take(flat(builtin_services.answer(broker, session, name, asked, principal)))
+            return
+        service = broker.builtin.find(name, frame(body, False))
+        if session is not None and not broker.listings.collect(service, take):
+            take(broker.builtin.answer(service, Asked(name, session, body, principal)))
 
     # --- log records
 

@@ -1,12 +1,13 @@
 """Access control inside the broker: every operation is checked against the current rules when it happens.
 
-Without an access file there are no rules, and everything is allowed. With one, whoever has no principal may do nothing. The broker's own
-principals and the rights of built-in services are in ``authority``.
+Without an access file there are no rules, and everything is allowed. With one, whoever has no principal may do nothing. The rights
+of the broker's own principals are in ``authority``, those of built-in services in ``builtin/registry``.
 """
 
 from typing import TYPE_CHECKING
 
-from polydomo.broker.guard.authority import BY_BODY, CARRIED, ITSELF, PROCESSES, builtin_right, own_allows
+from polydomo.broker.builtin.service import ITSELF, PROCESSES
+from polydomo.broker.guard.authority import CARRIED, own_allows
 from polydomo.broker.guard.rules import (
     ADMIN,
     BRIDGE,
@@ -22,13 +23,12 @@ from polydomo.broker.guard.rules import (
     Quota,
 )
 from polydomo.broker.reserved_names import MONITOR, is_reserved
-from polydomo.limits import ACCESS_ANSWERS, MAX_CONTROL, RESUME_FRACTION
+from polydomo.limits import ACCESS_ANSWERS, RESUME_FRACTION
 from polydomo.model.principals import NAMED, accountable, is_own, named_by
 from polydomo.model.request import Request
 from polydomo.model.service import Worker
 from polydomo.model.session import Session
 from polydomo.protocols.emqp.commands import SCHEDULER_RIGHT
-from polydomo.wire.frames import flat
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -118,7 +118,7 @@ class Access:
         if self.rules is None:
             return True
         name = request.service.name
-        right = right_to_use(request)
+        right = self._broker.builtin.right(name, request.body)
         session = request.session
         if right == ITSELF:  # a bridge may not use built-in services on behalf of any principal
             return session.is_sibling or not session.is_bridge or self.may_request(request, ADMIN, name)
@@ -158,7 +158,7 @@ class Access:
         if request.session.is_sibling:
             return 1  # the process that the request came from has checked it
         if is_reserved(name):  # on its way to process 0
-            right = right_to_use(request)
+            right = self._broker.builtin.right(name, request.body)
             if right == ITSELF or (right == PROCESSES and is_own(request.session.principal)):
                 return 1
             return 1 if self.allows(request.origin, right, name.decode(errors="backslashreplace")) else 2
@@ -311,12 +311,6 @@ def acting(session: Session, right: str) -> str:
     if session.is_bridge and not session.is_sibling and right != BRIDGE:
         return named_by(session.principal, "")
     return session.principal
-
-
-def right_to_use(request: Request) -> str:
-    """The right that a request to a built-in service needs."""
-    name, body = request.service.name, request.body
-    return builtin_right(name, flat(body) if name in BY_BODY and len(body) <= MAX_CONTROL else b"")
 
 
 def right_to_hear(topic: bytes) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from polydomo.broker import sessions
 from polydomo.broker.guard.rules import ADMIN, CALL
 from polydomo.broker.jobs import job as states
-from polydomo.broker.jobs import services, titanic
+from polydomo.broker.jobs import services
 from polydomo.broker.jobs.durable_order import KEYED, DurableOrder
 from polydomo.broker.jobs.failures import NOT_SAID, failure_reason, retry_after
 from polydomo.broker.jobs.job import Job, Row
@@ -34,7 +34,6 @@ from polydomo.errors import SettingError
 from polydomo.limits import JOB_MEMORY, JOB_RELEASED, STORE_ANSWER
 from polydomo.model.job_messages import make_id
 from polydomo.model.request import DENIED, DONE, FAILED, KEY_REUSED, OK, PARKED, REFUSED, SHUTDOWN, TIMEOUT, Request
-from polydomo.model.service import Service
 from polydomo.model.session import Session
 from polydomo.wire.frames import Body, frame
 
@@ -78,9 +77,6 @@ class Durable:
         broker.memory.book("jobs", self.jobs.memory)
         self.schedules = Schedules(self.jobs, self)
         self.session = JobSession(broker)
-        self.builtin = {
-            name: Service(name) for name in services.NAMES | titanic.NAMES
-        }  # made once: a submission is fast
         self.parked: dict[Request, Wait] = {}
         self.running: dict[Job, Request] = {}  # running attempts: job -> request
         self._attempts: dict[Request, Job] = {}  # the reverse: request -> job
@@ -371,14 +367,14 @@ class Durable:
 
     # --- requests to built-in services ------------------------------------------------------------------------------------------------
 
-    def serve(self, request: Request, name: bytes) -> None:
-        """Handles a request to one of the job services. It may be answered later."""
+    def serve(self, request: Request, job: Callable[[Request, Body], None]) -> None:
+        """Handles a request to one of the job services (``BuiltinService.job``). It may be answered later."""
         self.parked[request] = Wait(False, self.broker.now + STORE_ANSWER)
         body, request.body = request.body, b""
         transitions.accept(self.broker, request)
         transitions.park(request)
         try:
-            services.serve(self, request, name, body)
+            job(request, body)
         except SettingError as error:
             services.fail(self, request, "invalid", str(error))
 

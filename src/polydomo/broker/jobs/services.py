@@ -15,20 +15,18 @@
 ``polydomo.unschedule``  removes the schedule ``name``
 ``polydomo.fire``        submits a job of the schedule ``name`` now
 
-Those of ZeroMQ RFC 9 are in ``titanic``.
+Each function here answers one of them, now or later, and raises SettingError. Those of ZeroMQ RFC 9 are in ``titanic``.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from polydomo.broker.guard.rules import CALL
 from polydomo.broker.jobs import job as states
-from polydomo.broker.jobs import titanic
 from polydomo.broker.jobs.durable_order import order_of
 from polydomo.broker.jobs.job import Job, Row
 from polydomo.broker.jobs.ops import Op, ScheduleRow, Select, StoreError
-from polydomo.broker.reserved_names import ACCEPT, JOIN
 from polydomo.errors import SettingError
-from polydomo.limits import MAX_CONTROL, MAX_LISTED, MAX_RESULT_WAIT, MAX_SERVICE_NAME
+from polydomo.limits import MAX_LISTED, MAX_RESULT_WAIT, MAX_SERVICE_NAME
 from polydomo.model.job_messages import (
     Submission,
     answer_body,
@@ -36,7 +34,6 @@ from polydomo.model.job_messages import (
     read_count,
     read_duration,
     read_id,
-    read_message,
     read_service,
     read_text,
     stored_body,
@@ -49,53 +46,11 @@ from polydomo.wire.frames import Body, split
 if TYPE_CHECKING:
     from polydomo.broker.jobs.durable import Durable, Wait
 
-NAMES: Final[frozenset[bytes]] = frozenset(
-    b"polydomo." + name
-    for name in b"submit job result cancel jobs retry drop schedule schedules unschedule fire".split()
-)
-ONLY_FIRST: Final[frozenset[bytes]] = NAMES | titanic.NAMES | {ACCEPT, b"polydomo.catalog", JOIN, b"polydomo.memo"}
-# What only process 0 of a broker answers; it offers these as services to the other processes (``siblings``).
-
 NOT_FOUND = "not-found"
 OTHER_BODY = "a job with this key or id has another body, service or principal; use a new key for another job"
 PENDING = "pending"
 NO_OUTCOME = "the job has no outcome yet"
 WITHOUT_STORE = "this broker has no job store; start it with the setting `store`"
-
-
-def serve(durable: "Durable", request: Request, name: bytes, body: Body) -> None:
-    """Answers now or later. Raises SettingError."""
-    if name in titanic.NAMES:
-        titanic.serve(durable, request, name, body)
-        return
-    header, content = read_message(body, MAX_CONTROL)
-    if name == ACCEPT:
-        order = order_of(header, content)
-        order.principal = request.origin
-        durable.accept_relayed(request, order)
-    elif name == b"polydomo.submit":
-        _submit(durable, request, Submission(header, content))
-    elif name == b"polydomo.job":
-        _show(durable, request, _job_id(header))
-    elif name == b"polydomo.result":
-        _result(durable, request, _job_id(header), min(read_duration(header, "wait_us"), MAX_RESULT_WAIT))
-    elif name == b"polydomo.cancel":
-        _cancel(durable, request, _job_id(header))
-    elif name == b"polydomo.jobs":
-        _list(durable, request, header)
-    elif name in (b"polydomo.retry", b"polydomo.drop"):
-        _dead(durable, request, header, name == b"polydomo.retry")
-    elif name == b"polydomo.schedule":
-        _schedule(durable, request, header, content)
-    elif name == b"polydomo.schedules":
-        if durable.jobs.leads:
-            answer(durable, request, {"schedules": durable.schedules.rows()})
-        else:
-            refuse(durable, request, durable.jobs.not_leading())
-    elif name == b"polydomo.unschedule":
-        _unschedule(durable, request, _name(header))
-    elif name == b"polydomo.fire":
-        _fire(durable, request, _name(header))
 
 
 def answer(durable: "Durable", request: Request, header: Row, body: Body = b"") -> None:
@@ -152,7 +107,15 @@ def _denied(durable: "Durable", request: Request, job: Job) -> bool:
     return True
 
 
-def _submit(durable: "Durable", request: Request, wanted: Submission) -> None:
+def accept(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+    """A request to a durable service, from another process of this broker."""
+    order = order_of(header, content)
+    order.principal = request.origin
+    durable.accept_relayed(request, order)
+
+
+def submit(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+    wanted = Submission(header, content)
     if durable.broker.is_reserved(wanted.service):
         raise SettingError(
             f"service: {wanted.service.decode(errors='replace')!r} is a built-in service, and cannot run jobs"
@@ -218,7 +181,9 @@ def job_row(job: Job) -> Row:
     }
 
 
-def _show(durable: "Durable", request: Request, id: str) -> None:
+def show(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+    id = _job_id(header)
+
     def found(job: Job | None, error: StoreError | None) -> None:
         if job is None:
             _not_found(durable, request, id, error)
@@ -236,7 +201,10 @@ def _not_found(durable: "Durable", request: Request, id: str, error: StoreError 
         fail(durable, request, NOT_FOUND, f"no such job: {id}; it never existed, or its result has expired")
 
 
-def _result(durable: "Durable", request: Request, id: str, seconds: float) -> None:
+def result(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+    id = _job_id(header)
+    seconds = min(read_duration(header, "wait_us"), MAX_RESULT_WAIT)
+
     def ended(job: Job | None, error: StoreError | None) -> None:
         if job is None:
             _not_found(durable, request, id, error)
@@ -257,7 +225,9 @@ def _result(durable: "Durable", request: Request, id: str, seconds: float) -> No
         durable.jobs.find(id, ended)
 
 
-def _cancel(durable: "Durable", request: Request, id: str) -> None:
+def cancel(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+    id = _job_id(header)
+
     def ended(job: Job | None, error: StoreError | None) -> None:
         if job is None:
             _not_found(durable, request, id, error)
@@ -273,7 +243,7 @@ def _cancel(durable: "Durable", request: Request, id: str) -> None:
     durable.jobs.find(id, found)
 
 
-def _list(durable: "Durable", request: Request, header: Row) -> None:
+def list_jobs(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
     state = read_text(header, "state", 20)
     known = (*states.STATES, states.DELAYED, states.QUEUED, states.RUNNING)
     if state and state not in known:
@@ -322,6 +292,14 @@ def _position(text: str) -> tuple[float, str]:
 def totals(durable: "Durable", counts: "dict[str, int]") -> Row:
     jobs = durable.jobs
     return {"leads": jobs.leads, "leader": jobs.leader, "epoch": jobs.epoch, "stored": counts, "open": jobs.phases()}
+
+
+def retry(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+    _dead(durable, request, header, True)
+
+
+def drop(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+    _dead(durable, request, header, False)
 
 
 def _dead(durable: "Durable", request: Request, header: Row, again: bool) -> None:
@@ -397,14 +375,21 @@ def _name(header: Row) -> str:
     return name
 
 
-def _schedule(durable: "Durable", request: Request, header: Row, body: bytes) -> None:
+def list_schedules(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+    if durable.jobs.leads:
+        answer(durable, request, {"schedules": durable.schedules.rows()})
+    else:
+        refuse(durable, request, durable.jobs.not_leading())
+
+
+def schedule(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
     unknown = sorted(str(name) for name in header if name not in SCHEDULE_FIELDS)
     if unknown:
         raise SettingError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(SCHEDULE_FIELDS))}")
     row = ScheduleRow(
         _name(header),
         read_service(header),
-        body,
+        content,
         read_text(header, "when", 255),
         read_text(header, "zone", 100) or "UTC",
         durable.now(),
@@ -438,7 +423,9 @@ def put_schedule(durable: "Durable", row: ScheduleRow, request: Request | None) 
     durable.schedules.put(row, stored)
 
 
-def _unschedule(durable: "Durable", request: Request, name: str) -> None:
+def unschedule(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+    name = _name(header)
+
     def dropped(done: bool, error: StoreError | None) -> None:
         if error is not None:
             refuse(durable, request, error)
@@ -450,7 +437,8 @@ def _unschedule(durable: "Durable", request: Request, name: str) -> None:
     durable.schedules.drop(name, dropped)
 
 
-def _fire(durable: "Durable", request: Request, name: str) -> None:
+def fire(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+    name = _name(header)
     job = durable.schedules.run_now(name)
     if job is None:
         if durable.jobs.leads:

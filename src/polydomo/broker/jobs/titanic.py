@@ -1,6 +1,9 @@
-"""Titanic (ZeroMQ RFC 9): ``titanic.request``, ``titanic.reply`` and ``titanic.close``, served from the job store."""
+"""Titanic (ZeroMQ RFC 9): ``titanic.request``, ``titanic.reply`` and ``titanic.close``, served from the job store.
 
-from typing import TYPE_CHECKING, Final
+A reply begins with a status: 200 OK, 300 Pending, 400 Unknown, 500 if the job failed or the store is not available.
+"""
+
+from typing import TYPE_CHECKING
 
 from polydomo.broker.guard.rules import CALL
 from polydomo.broker.jobs import job as states
@@ -14,25 +17,9 @@ from polydomo.wire.frames import Body, bounds, frame, join, split
 if TYPE_CHECKING:
     from polydomo.broker.jobs.durable import Durable
 
-NAMES: Final[frozenset[bytes]] = frozenset((b"titanic.request", b"titanic.reply", b"titanic.close"))
 
-
-def serve(durable: "Durable", request: Request, name: bytes, body: Body) -> None:
-    """RFC 9. A reply begins with a status: 200 OK, 300 Pending, 400 Unknown, 500 if the job failed or the store is not available."""
+def submit(durable: "Durable", request: Request, body: Body) -> None:
     frames = split(body) if body else []
-    if name == b"titanic.request":
-        _request(durable, request, frames, body)
-        return
-    id = read_id(frames[0].decode(errors="replace")) if frames else ""
-    if not id:
-        durable.answer(request, frame(b"400", False))
-    elif name == b"titanic.reply":
-        _reply(durable, request, id)
-    else:
-        _close(durable, request, id)
-
-
-def _request(durable: "Durable", request: Request, frames: "list[bytes]", body: Body) -> None:
     service = frames[0] if frames else b""
     if not 0 < len(service) <= MAX_SERVICE_NAME or durable.broker.is_reserved(service):
         durable.answer(request, frame(b"400", False))
@@ -51,7 +38,18 @@ def _request(durable: "Durable", request: Request, frames: "list[bytes]", body: 
     durable.jobs.submit(job, stored)
 
 
-def _reply(durable: "Durable", request: Request, id: str) -> None:
+def _id(durable: "Durable", request: Request, body: Body) -> str:
+    """The id of a job; empty if there is none, and the request was answered."""
+    frames = split(body) if body else []
+    id = read_id(frames[0].decode(errors="replace")) if frames else ""
+    if not id:
+        durable.answer(request, frame(b"400", False))
+    return id
+
+
+def reply(durable: "Durable", request: Request, body: Body) -> None:
+    id = _id(durable, request, body)
+
     def found(job: Job | None, error: StoreError | None) -> None:
         if error is not None:
             durable.answer(request, frame(b"500", False))
@@ -64,12 +62,14 @@ def _reply(durable: "Durable", request: Request, id: str) -> None:
         else:
             durable.answer(request, join([b"500", f"{job.outcome}: {job.reason}".encode()]))
 
-    durable.jobs.find(id, found)
+    if id:
+        durable.jobs.find(id, found)
 
 
-def _close(durable: "Durable", request: Request, id: str) -> None:
+def close(durable: "Durable", request: Request, body: Body) -> None:
     """Removes the result, or cancels an open job. "200" also if there is nothing to close: a client repeats a request whose answer was
     lost, and the Guide's Titanic is idempotent too."""
+    id = _id(durable, request, body)
 
     def removed(done: bool, error: StoreError | None) -> None:
         durable.answer(request, frame(b"500" if error is not None else b"200", False))
@@ -92,4 +92,5 @@ def _close(durable: "Durable", request: Request, id: str) -> None:
         else:
             durable.jobs.remove(id, removed)
 
-    durable.jobs.find(id, found)
+    if id:
+        durable.jobs.find(id, found)

@@ -5,7 +5,6 @@ Rates and latencies cover the second between the last two ticks of the monitor.
 
 from typing import TYPE_CHECKING
 
-from polydomo.broker.jobs.services import ONLY_FIRST
 from polydomo.broker.observe import states
 from polydomo.broker.observe.histogram import Counts, Tally, add, quantile
 from polydomo.broker.requests import queues
@@ -29,7 +28,7 @@ PARTS = (("p50_us", 0.5), ("p99_us", 0.99), ("max_us", 1.0))
 
 def figures(broker: "Broker") -> Row:
     monitor = broker.monitor
-    services = [service for service in broker.services.values() if not is_hidden(service)]
+    services = [service for service in broker.services.values() if not is_hidden(broker, service)]
     recent = _recent(broker)
     seen: set[bytes] = set()
     rows: list[Row] = []
@@ -66,9 +65,9 @@ def figures(broker: "Broker") -> Row:
     }
 
 
-def is_hidden(service: Service) -> bool:
+def is_hidden(broker: "Broker", service: Service) -> bool:
     """Whether it is one that process 0 of the broker offers to its siblings."""
-    return service.name in ONLY_FIRST and not service.workers
+    return service.name in broker.builtin.offered and not service.workers
 
 
 def connections(broker: "Broker") -> int:

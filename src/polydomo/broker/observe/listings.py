@@ -7,18 +7,13 @@ the same listing in the meantime get the same answer. The broker does not read f
 import json
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from polydomo.broker.observe import builtin_services
+from polydomo.broker.builtin.service import BuiltinService, Row
 from polydomo.limits import LISTING_ROWS
 from polydomo.model.request import Request
 from polydomo.wire.frames import frame
 from polydomo.wire.link import PAUSE_LISTING
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
-
-Row = dict[str, object]
 Taker = Callable[[bytes], None]
 
 
@@ -33,47 +28,36 @@ class Listing:
 
 
 class Listings:
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self) -> None:
         self.open: dict[bytes, Listing] = {}
 
-    def ask(self, request: Request) -> bool:
-        """Handles a request for a reserved name. Returns True if the answer is a long list, which is sent some turns later."""
-        listing = self._listing(request.service.name)
+    def ask(self, request: Request, service: BuiltinService | None) -> bool:
+        """Handles a request to a built-in service. Returns True if the answer is a long list, which is sent some turns later."""
+        listing = self._listing(service)
         if listing is None:
             return False
         listing.requests.append(request)
         request.session.link.pause(PAUSE_LISTING)
         return True
 
-    def collect(self, name: bytes, take: Taker) -> bool:
+    def collect(self, service: BuiltinService | None, take: Taker) -> bool:
         """The same for another process of the broker: ``take`` is given the content of the answer."""
-        listing = self._listing(name)
+        listing = self._listing(service)
         if listing is None:
             return False
         listing.takers.append(take)
         return True
 
-    def _listing(self, name: bytes) -> Listing | None:
-        """The open listing of this name, or a new one. None if the name is not that of a long list."""
-        listing = self.open.get(name)
+    def _listing(self, service: BuiltinService | None) -> Listing | None:
+        """The open listing of this service, or a new one. None if its answer is not a long list."""
+        if service is None or service.rows is None:
+            return None
+        listing = self.open.get(service.name)
         if listing is None:
-            rows = self._rows(name)
-            if rows is not None:
-                listing = self.open[name] = Listing(rows)
+            found = service.rows()
+            if found.length > LISTING_ROWS:
+                listing = self.open[service.name] = Listing(found.rows)
         return listing
-
-    def _rows(self, name: bytes) -> "Iterator[Row] | None":
-        """The rows of a long list; None if it is short or not a list."""
-        broker = self._broker
-        if name == b"polydomo.services" and len(broker.services) > LISTING_ROWS:
-            return (builtin_services.service_row(broker, service) for service in list(broker.services.values()))
-        if name == b"polydomo.workers" and len(broker.workers) > LISTING_ROWS:
-            return (builtin_services.worker_row(broker, worker) for worker in builtin_services.workers(broker))
-        if name == b"polydomo.clients" and len(broker.sessions) > LISTING_ROWS:
-            peers = builtin_services.clients(broker)
-            return (builtin_services.client_row(broker, session) for session in peers)
-        return None
 
     def end_turn(self) -> None:
         """Adds some rows to each listing, and sends those that are complete."""

@@ -3,24 +3,24 @@
 ``Broker.request`` accepts a request for a known service itself. All other requests go to ``resolve``.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from polydomo import limits
 from polydomo.broker import service_table
-from polydomo.broker.jobs import services, titanic
+from polydomo.broker.builtin.service import PROCESSES, Asked, BuiltinService
 from polydomo.broker.jobs.durable_order import order_for
-from polydomo.broker.observe import builtin_services
 from polydomo.broker.requests import deadlines, outcomes, queues, transitions
 from polydomo.broker.requests.transitions import new_request
 from polydomo.broker.reserved_names import ACCEPT, JOIN, is_reserved
 from polydomo.broker.sharing import keyed
 from polydomo.broker.sharing.keyed import KeyedRequests
 from polydomo.broker.workers.registration import SHUTTING_DOWN
+from polydomo.model.job_messages import answer_body, error_header
 from polydomo.model.principals import accountable
 from polydomo.model.request import OK, SHUTDOWN, Request, new_time_limits
 from polydomo.model.service import Service
 from polydomo.model.session import Session
-from polydomo.wire.frames import Body
+from polydomo.wire.frames import Body, flat, frame
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 DRAINED = "the service is being drained and accepts no new requests"
 AT_LIMIT = "a limit is reached (open requests of the client, queue of the service, or bytes held): try again later"
-
-
-SUBMIT: Final = b"polydomo.submit"
 
 
 def resolve(
@@ -54,12 +51,14 @@ def resolve(
         outcomes.refuse(broker, refused, f"the listener {session.role.name} does not accept requests")
         return None
     reserved = is_reserved(name)
+    builtin = broker.builtin.find(name, body)
     if reserved:
-        asked = new_request(number, session, Service(name), body, ref, broker.now)
+        service = builtin.service if builtin is not None else Service(name)
+        asked = new_request(number, session, service, body, ref, broker.now)
         if not broker.access.may_use_builtin(asked):
             outcomes.deny(broker, asked)
             return None
-        if name == SUBMIT and not session.is_sibling and not broker.access.spend(asked):
+        if builtin is not None and builtin.uses_quota and not session.is_sibling and not broker.access.spend(asked):
             outcomes.refuse(broker, asked, _over_quota(asked))
             return None
         # Process 0 of this broker answers the others.
@@ -72,10 +71,7 @@ def resolve(
             or (name == JOIN and not session.runs_shared)
         )
         if here and not session.is_internal:
-            builtin = broker.durable.builtin.get(name) if broker.durable is not None else None
-            if builtin is not None:
-                asked.service = builtin
-            return _answer(broker, asked)
+            return _answer(broker, asked, builtin)
     target = broker.services.get(name)
     if fallback and (target is None or not (target.workers or target.remote)):
         other = broker.services.get(fallback)
@@ -101,8 +97,14 @@ def resolve(
         if not (session.is_internal or session.runs_shared) and not broker.access.spend(request):
             outcomes.refuse(broker, request, _over_quota(request))
             return None
-    if broker.durable is not None and name in titanic.NAMES and target is None and not session.is_internal:
-        return _answer(broker, request)
+    if (
+        builtin is not None
+        and not reserved
+        and target is None
+        and broker.durable is not None
+        and not session.is_internal
+    ):
+        return _answer(broker, request, builtin)
     if durable is not None and becomes_job:
         plain = new_request(number, session, Service(name), body, ref, broker.now)
         return durable.accept(plain, order_for(plain, deadline, max_run, attempts, identity), deadline)
@@ -126,39 +128,45 @@ def _over_quota(request: Request) -> str:
     return f"{accountable(request.origin)} has exceeded its quota"
 
 
-def _answer(broker: "Broker", request: Request) -> Request:
+def _answer(broker: "Broker", request: Request, service: BuiltinService | None) -> Request:
     """Answers a request for a reserved name, and charges the time that this took."""
     link = request.session.link
     clock = link.hub.clock
     if clock is None:
-        return _answer_builtin(broker, request)
+        return _answer_builtin(broker, request, service)
     since, left = clock(), link.work_left
-    answered = _answer_builtin(broker, request)
+    answered = _answer_builtin(broker, request, service)
     link.charge_time(clock() - since, left - link.work_left)
     return answered
 
 
-def _answer_builtin(broker: "Broker", request: Request) -> Request:
+def _answer_builtin(broker: "Broker", request: Request, service: BuiltinService | None) -> Request:
     """Answers a request for a reserved name. Most are answered at once and are never open. Long lists are sent some turns later, and
     requests that need the job store wait for it."""
-    name = request.service.name
-    if name in services.NAMES or name in titanic.NAMES or (name == ACCEPT and request.session.is_sibling):
+    session = request.session
+    if service is not None and service.job is not None and (service.right != PROCESSES or session.is_sibling):
         if broker.durable is not None:
-            broker.durable.serve(request, name)
+            broker.durable.serve(request, service.job)
             return request
     transitions.answer(request, OK)
-    session = request.session
     if len(request.body) > limits.MAX_CONTROL:
-        session.send_final(request, builtin_services.too_large(len(request.body)))
+        session.send_final(request, _too_large(len(request.body)))
         session.link.charge(limits.WORK_REQUEST)
         return request
-    if broker.siblings.serve(request):
+    if broker.siblings.serve(request, service):
         return request
-    if not broker.listings.ask(request):
-        answer = builtin_services.answer(broker, session, request.service.name, request.body, request.origin)
-        session.send_final(request, answer)
+    if not broker.listings.ask(request, service):
+        asked = Asked(request.service.name, session, flat(request.body), request.origin)
+        answer = broker.builtin.answer(service, asked)
+        session.send_final(request, frame(answer, False))
         session.link.charge(limits.WORK_REQUEST + (len(answer) >> limits.WORK_TEXT))
     return request
+
+
+def _too_large(size: int) -> Body:
+    """The answer to a request that the broker does not parse."""
+    text = f"the request has {size:,} bytes; the limit for built-in services is {limits.MAX_CONTROL:,} (MAX_CONTROL)"
+    return answer_body(error_header("too-large", text))
 
 
 def admitted(broker: "Broker", request: Request, queued: bool, queue_length: int) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from polydomo import __version__, limits, native
 from polydomo.broker.broker import Broker
-from polydomo.broker.observe import builtin_services, states
+from polydomo.broker.observe import inspection, states
 from polydomo.broker.observe.figures import open_requests
 from polydomo.broker.observe.histogram import Tally, cumulative
 from polydomo.broker.observe.monitor import OTHERS, Key
@@ -145,7 +145,7 @@ def _broker(page: Page, server: "BrokerServer") -> None:
     clients = [({"protocol": protocol}, count) for protocol, count in sorted(by_protocol.items())]
     page.family("polydomo_clients", GAUGE, "Current connections without a worker.", clients)
     workers: dict[tuple[str, str], int] = {}
-    for worker in builtin_services.workers(broker):
+    for worker in inspection.workers(broker):
         key = (worker.session.protocol, states.of_worker(broker, worker).state)
         workers[key] = workers.get(key, 0) + 1
     shown = [({"protocol": protocol, "state": state}, count) for (protocol, state), count in sorted(workers.items())]
@@ -167,7 +167,7 @@ def _services(page: Page, server: "BrokerServer") -> None:
     idle: list[Sample] = []
     queued: list[Sample] = []
     rest = [0, 0, 0]
-    for place, service in enumerate(builtin_services.services(server.broker)):
+    for place, service in enumerate(inspection.services(server.broker)):
         figures = len(service.workers), len(service.idle), service.queue_length
         if place < limits.METRICS_SERVICES:
             who = {"service": label(service.name)}

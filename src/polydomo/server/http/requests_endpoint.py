@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from polydomo.broker.guard.rules import INSPECT
-from polydomo.broker.observe import builtin_services
+from polydomo.broker.observe import inspection
 from polydomo.broker.requests import open_requests
 from polydomo.errors import SettingError
 from polydomo.server import logs
@@ -70,7 +70,7 @@ class RequestsEndpoint(InspectEndpoint):
     def _open(self, name: str) -> Row | None:
         broker = self.server.broker
         request = open_requests.find(broker, name)
-        return builtin_services.request_row(broker, request) if request is not None else None
+        return inspection.request_row(broker, request) if request is not None else None
 
     async def _look_up(self, poll: JournalPoll, find: Find, name: str) -> None:
         status, answer = 404, None

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from polydomo.broker.broker import Broker
+from polydomo.broker.builtin.service import NAME, NOTHING, QUERY
 from polydomo.broker.guard.access import ADMIN, CALL, INSPECT, SUBSCRIBE, TAP
 from polydomo.errors import AccessDenied
 from polydomo.limits import LOGIN_SESSION_TIME
@@ -12,6 +14,7 @@ from polydomo.server.access.access import digest_of
 from polydomo.server.http.metrics_endpoint import MetricsEndpoint
 from polydomo.server.http.requests_endpoint import RequestsEndpoint
 from polydomo.web.api import HttpApi
+from polydomo.web.inspect import InspectEndpoint, QueryEndpoint, SchemaEndpoint
 from polydomo.web.login import LoginEndpoint, cookie_of
 from polydomo.web.pages import FileEndpoint, RedirectEndpoint, RenderedEndpoint
 from polydomo.web.session import HttpSession, Site
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
 WEB = Path(__file__).parents[1] / "web"
+
+# the endpoint of a built-in service, by what its page takes
+PAGES: dict[str, type[InspectEndpoint]] = {NOTHING: InspectEndpoint, QUERY: QueryEndpoint, NAME: SchemaEndpoint}
 
 PLAIN = "text/plain; charset=utf-8"
 
@@ -43,6 +49,7 @@ def build_site(server: "BrokerServer") -> Site:
         broker.schemas.media_of,
         lambda session, name: schema_for(server, session, name),
     )
+    mount_pages(site, broker)
     site.mount("/v1/requests", RequestsEndpoint(server))
     site.mount(
         "/v1/session",
@@ -71,6 +78,13 @@ def build_site(server: "BrokerServer") -> Site:
     if server.access is not None:
         site.identify = lambda session, head: identify(server, session, head)
     return site
+
+
+def mount_pages(site: Site, broker: Broker) -> None:
+    """The pages of built-in services."""
+    for service in broker.builtin.by_name.values():
+        if service.path:
+            site.mount(service.path, PAGES[service.takes](service.name))
 
 
 def identify(server: "BrokerServer", session: HttpSession, head: RequestHead) -> str:

@@ -1,46 +1,16 @@
-"""The services that the broker answers itself, in every protocol: MMI (RFC 8) and polydomo's own.
+"""What the broker shows of itself: rows about services, workers, clients and requests, and the totals of ``polydomo.status``.
 
-``mmi.service``        200 if a worker offers the service named in the body, or if it is one of these services, otherwise 404;
-                       any other ``mmi.*`` returns 501
-``polydomo.status``    the status of the broker as a JSON object
-``polydomo.services``  a JSON list: name, workers, idle, queued, ...
-``polydomo.workers``   a JSON list: protocol, dialect, peer, services, state, held, ...
-``polydomo.requests``  a JSON list of requests that are queued, running, or abandoned by their client while a worker still runs them, with
-                       age and reason; at most ``MAX_LISTED``
-``polydomo.clients``   a JSON list of connections that are not workers
-``polydomo.gone``      workers, services and clients that disconnected recently, and why, as a JSON object
-``polydomo.figures``   rates, latencies and states as a JSON object, as published under ``monitor.figures``
-``polydomo.logs``      a JSON list of log records; the body may be a JSON object with filters (see ``broker/topics/logs.py``)
-``polydomo.journal``   the status of the journal as a JSON object; with the body ``flush``, rows in memory are written to disk
-``polydomo.schema``    a JSON object: the schemas of typed services by name; with a name as the body, the schema of that service
-``polydomo.memo``      stored replies of memoised services, as JSON; the body may be a JSON object with ``op``: ls, rm, stats
-``polydomo.catalog``   a JSON list: the services of the catalog, of all protocols
-``polydomo.topics``    a JSON list: topics with the size and the beginning of their last value; the body may be a prefix
-``polydomo.login``     a one-time code with which a browser logs in as this client, as a JSON object (``broker/guard/logins.py``)
-``polydomo.abandon``   takes back the open request of this client whose id the body names (memo01)
-``polydomo.window``    how many requests this client may usefully have outstanding for the service named in the body
-
-Control (``workers/control.py``), each with a JSON object that names a ``service``, a ``worker`` or a ``request``: ``polydomo.pause``,
-``polydomo.resume``, ``polydomo.drain``, ``polydomo.withdraw``.
-
-Durable jobs (``broker/jobs/services.py``): ``polydomo.submit``, ``polydomo.job``, ``polydomo.result``, ``polydomo.cancel``,
-``polydomo.jobs``, ``polydomo.retry``, ``polydomo.drop``, ``polydomo.schedule``, ``polydomo.schedules``, ``polydomo.unschedule`` and
-``polydomo.fire``.
+``builtin/registry`` names the services that return them.
 """
 
 import json
 from typing import TYPE_CHECKING
 
-from polydomo.broker.guard import authority
-from polydomo.broker.jobs import services as job_services
-from polydomo.broker.jobs import titanic
+from polydomo.broker.builtin.service import Row, Rows
 from polydomo.broker.observe import figures, states
-from polydomo.broker.reserved_names import CONTROL, OWN
-from polydomo.limits import MAX_CONTROL, MAX_LISTED, MAX_LOG_QUERY, TOPIC_PREVIEW
-from polydomo.model.job_messages import answer_body, error_header
+from polydomo.limits import MAX_LISTED, TOPIC_PREVIEW
 from polydomo.model.json_form import iso_time, microseconds
 from polydomo.model.request import (
-    ABANDON,
     ABANDON_MARK,
     CLIENT_CANCELLED,
     CLIENT_TIMEOUT,
@@ -52,77 +22,13 @@ from polydomo.model.request import (
 )
 from polydomo.model.service import Service, Worker
 from polydomo.model.session import Session
-from polydomo.wire.frames import Body, flat, frame, split
+from polydomo.wire.frames import split
 from polydomo.wire.link import PAUSE_LISTING
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
-Row = dict[str, object]
-
 STATES = {QUEUED: "queued", HELD: "running", DONE: "abandoned"}  # states of listed requests
-
-NAMES: set[bytes] = {
-    OWN + name
-    for name in (
-        b"status services workers requests clients gone figures logs journal window abandon schema topics catalog memo login"
-    ).split()
-} | {b"mmi.service", *CONTROL, *job_services.NAMES}
-
-
-def answer(broker: "Broker", session: Session, name: bytes, body: Body, principal: str) -> Body:
-    """Builds the reply to a request for a reserved name. ``principal`` is its origin; admission has checked the right that it needs."""
-    if name == b"mmi.service":
-        # RFC 18: "the broker may integrate services directly rather than using MDP/Worker"
-        asked = flat(body)
-        own = asked in NAMES or (asked in titanic.NAMES and broker.durable is not None)
-        return frame(b"200" if own or broker.has_worker(asked) else b"404", False)
-    if name == b"polydomo.window":
-        return frame(str(window(broker, session, flat(body))).encode(), False)
-    if name == ABANDON:
-        return frame(b"200" if abandon(session, flat(body)) else b"404", False)
-    rows: object
-    if name == b"polydomo.status":
-        rows = status(broker)
-    elif name == b"polydomo.services":
-        rows = [service_row(broker, service) for service in services(broker)]
-    elif name == b"polydomo.workers":
-        rows = [worker_row(broker, worker) for worker in workers(broker)]
-    elif name == b"polydomo.requests":
-        rows = requests(broker)
-    elif name == b"polydomo.clients":
-        rows = [client_row(broker, peer) for peer in clients(broker)]
-    elif name == b"polydomo.gone":
-        rows = {kind: list(gone.values()) for kind, gone in broker.monitor.gone.items()}
-    elif name == b"polydomo.figures":
-        rows = figures.figures(broker)
-    elif name == b"polydomo.logs":
-        rows = broker.publishing.log_records.answer(flat(body) if len(body) <= MAX_LOG_QUERY else b"?")
-    elif name == b"polydomo.schema":
-        return frame(broker.schemas.answer(session, flat(body), principal).encode(), False)
-    elif name == b"polydomo.memo":
-        rows = memo(broker, flat(body))
-    elif name == b"polydomo.catalog":
-        return frame(broker.directory.first().encode(), False)
-    elif name == b"polydomo.topics":
-        rows = topics(broker, principal, flat(body))
-    elif name == b"polydomo.journal":
-        rows = broker.recorder.journal(flat(body) == b"flush")
-    elif name == b"polydomo.login":
-        return frame(login(broker, principal), False)
-    elif name in CONTROL:
-        rows = broker.control.answer(name, flat(body))
-    elif name in job_services.NAMES:
-        return answer_body(error_header("no-store", job_services.WITHOUT_STORE))
-    else:
-        return frame(b"501", False)  # "501 (Not implemented)"
-    return frame(json.dumps(rows).encode(), False)
-
-
-def too_large(size: int) -> Body:
-    """The answer to a request that the broker does not parse."""
-    text = f"the request has {size:,} bytes; the limit for built-in services is {MAX_CONTROL:,} (MAX_CONTROL)"
-    return answer_body(error_header("too-large", text))
 
 
 def abandon(session: Session, body: bytes) -> bool:
@@ -137,13 +43,13 @@ def abandon(session: Session, body: bytes) -> bool:
     return True
 
 
-def login(broker: "Broker", principal: str) -> bytes:
-    return json.dumps({"code": broker.logins.issue(principal) if principal else ""}).encode()
+def login(broker: "Broker", principal: str) -> Row:
+    return {"code": broker.logins.issue(principal) if principal else ""}
 
 
 def services(broker: "Broker") -> "list[Service]":
     """Without those that process 0 of the broker offers to its siblings."""
-    return [service for service in broker.services.values() if not figures.is_hidden(service)]
+    return [service for service in broker.services.values() if not figures.is_hidden(broker, service)]
 
 
 def workers(broker: "Broker") -> "list[Worker]":
@@ -207,6 +113,11 @@ def _process(broker: "Broker") -> Row:
     return {"process": siblings.index, "pid": siblings.pid, "service_names": names}
 
 
+def service_rows(broker: "Broker") -> Rows:
+    found = services(broker)
+    return Rows(len(found), (service_row(broker, service) for service in found))
+
+
 def service_row(broker: "Broker", service: Service) -> Row:
     state = states.of_service(broker, service)
     return {
@@ -220,6 +131,11 @@ def service_row(broker: "Broker", service: Service) -> Row:
         "state_us": microseconds(broker.now - state.since),
         "cause": state.cause,
     }
+
+
+def worker_rows(broker: "Broker") -> Rows:
+    found = workers(broker)
+    return Rows(len(found), (worker_row(broker, worker) for worker in found))
 
 
 def worker_row(broker: "Broker", worker: Worker) -> Row:
@@ -246,6 +162,11 @@ def worker_row(broker: "Broker", worker: Worker) -> Row:
         "registered": iso_time(broker.wall + worker.registered_at),
         "silent_us": microseconds(broker.now - worker.last_heard),
     }
+
+
+def client_rows(broker: "Broker") -> Rows:
+    found = clients(broker)
+    return Rows(len(found), (client_row(broker, session) for session in found))
 
 
 def client_row(broker: "Broker", session: Session) -> Row:
@@ -343,7 +264,16 @@ def _holder(worker: Worker) -> str:
 def memo(broker: "Broker", asked: bytes) -> object:
     if broker.memoiser is None:
         return {"services": []}
-    return broker.memoiser.answer(authority.memo_command(asked))
+    return broker.memoiser.answer(memo_command(asked))
+
+
+def memo_command(body: bytes) -> Row:
+    """The body of a request to ``polydomo.memo``; empty if it is not a JSON object."""
+    try:
+        command = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return command if isinstance(command, dict) else {}
 
 
 def topics(broker: "Broker", principal: str, prefix: bytes) -> list[Row]:

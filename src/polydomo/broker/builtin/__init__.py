@@ -1,0 +1,1 @@
+"""The services that the broker answers itself."""

@@ -1,0 +1,299 @@
+"""Every service that the broker answers itself, in every protocol: MMI (RFC 8), polydomo's own, and Titanic (RFC 9).
+
+One entry is all that a new service needs; docs/monitoring.md has a table of them, which a test compares.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from polydomo.broker.builtin.service import (
+    FIRST,
+    ITSELF,
+    NAME,
+    OFFERED,
+    PROCESSES,
+    QUERY,
+    Asked,
+    BuiltinService,
+    BuiltinServices,
+)
+from polydomo.broker.cluster import merging
+from polydomo.broker.guard.rules import ADMIN, CALL, INSPECT
+from polydomo.broker.jobs import services, titanic
+from polydomo.broker.jobs.durable import Durable
+from polydomo.broker.observe import figures, inspection
+from polydomo.broker.reserved_names import ACCEPT, JOIN
+from polydomo.limits import MAX_CONTROL, MAX_LOG_QUERY
+from polydomo.model.job_messages import answer_body, error_header, read_message
+from polydomo.model.request import ABANDON, Request
+from polydomo.wire.frames import Body, flat
+
+if TYPE_CHECKING:
+    from polydomo.broker.broker import Broker
+
+Row = dict[str, object]
+
+
+def build(broker: "Broker") -> BuiltinServices:
+    """The services of one broker."""
+    return BuiltinServices([*_inspection(broker), *_control(broker), *_jobs(broker), *_processes(broker)])
+
+
+def _inspection(broker: "Broker") -> "list[BuiltinService]":
+    return [
+        BuiltinService(
+            b"mmi.service",
+            INSPECT,
+            "`200` if a worker offers the service named in the body, or if it is one of these services, otherwise `404`; any other `mmi.*` "
+            "returns `501`",
+            # RFC 18: "the broker may integrate services directly rather than using MDP/Worker"
+            lambda asked: b"200" if is_known(broker, asked.body) or broker.has_worker(asked.body) else b"404",
+        ),
+        BuiltinService(
+            b"polydomo.status",
+            INSPECT,
+            "totals since the start",
+            lambda asked: inspection.status(broker),
+            merge=merging.status,
+            path="/v1/status",
+        ),
+        BuiltinService(
+            b"polydomo.figures",
+            INSPECT,
+            "rates and latencies of the last second, by service; states; recent events: as published under `monitor.figures`",
+            lambda asked: figures.figures(broker),
+            merge=merging.figures,
+            path="/v1/figures",
+        ),
+        BuiltinService(
+            b"polydomo.services",
+            INSPECT,
+            "a list: name, workers, idle, queued, state, ...",
+            rows=lambda: inspection.service_rows(broker),
+            merge=merging.by_name,
+            path="/v1/services",
+        ),
+        BuiltinService(
+            b"polydomo.workers",
+            INSPECT,
+            "a list: protocol, dialect, peer, services, state, held, ...",
+            rows=lambda: inspection.worker_rows(broker),
+            merge=merging.lists,
+            path="/v1/workers",
+        ),
+        BuiltinService(
+            b"polydomo.clients",
+            INSPECT,
+            "a list of connections that are not workers",
+            rows=lambda: inspection.client_rows(broker),
+            merge=merging.lists,
+            path="/v1/clients",
+        ),
+        BuiltinService(
+            b"polydomo.requests",
+            INSPECT,
+            "a list of requests that are queued, running, or abandoned by their client while a worker still runs them, with their age and "
+            "why they wait; at most 1,000",
+            lambda asked: inspection.requests(broker),
+            merge=merging.limited,
+            path="/v1/requests",
+        ),
+        BuiltinService(
+            b"polydomo.gone",
+            INSPECT,
+            "workers, services and clients that disconnected recently, and why",
+            lambda asked: {kind: list(gone.values()) for kind, gone in broker.monitor.gone.items()},
+            merge=merging.gone,
+            path="/v1/gone",
+        ),
+        BuiltinService(
+            b"polydomo.logs",
+            INSPECT,
+            "log records; the body may contain [filters](logs.md#a-record-on-the-wire)",
+            lambda asked: broker.publishing.log_records.answer(
+                asked.body if len(asked.body) <= MAX_LOG_QUERY else b"?"
+            ),
+            path="/v1/logs",
+            takes=QUERY,
+        ),
+        BuiltinService(
+            b"polydomo.journal",
+            INSPECT,
+            "the status of the journal; with the body `flush`, rows in memory are written to disk",
+            lambda asked: broker.recorder.journal(asked.body == b"flush"),
+            merge=merging.journal,
+            path="/v1/journal",
+        ),
+        BuiltinService(
+            b"polydomo.topics",
+            INSPECT,
+            "topics with the size and the beginning of their last value; the body may be a prefix",
+            lambda asked: inspection.topics(broker, asked.principal, asked.body),
+            path="/v1/topics",
+        ),
+        BuiltinService(
+            b"polydomo.catalog",
+            INSPECT,
+            "a list: the services of the catalog, of all protocols",
+            lambda asked: broker.directory.first().encode(),
+            process=OFFERED,
+            path="/v1/catalog",
+        ),
+        BuiltinService(
+            b"polydomo.schema",
+            INSPECT,
+            "the schemas of typed services by name; with a name as the body, the schema of that service",
+            lambda asked: _schema(broker, asked),
+            path="/v1/schema",
+            takes=NAME,
+        ).for_bodies(
+            lambda body: body[:1] == b"{",
+            BuiltinService(
+                b"polydomo.schema",
+                ITSELF,
+                "a worker describes its service, which it must have the right to offer",
+                lambda asked: _schema(broker, asked),
+                merge=merging.first,
+            ),
+        ),
+        BuiltinService(
+            b"polydomo.memo",
+            INSPECT,
+            "stored replies of memoised services; the body may be a JSON object with `op`: `ls` or `stats`",
+            lambda asked: inspection.memo(broker, asked.body),
+            process=OFFERED,
+        ).for_bodies(
+            lambda body: inspection.memo_command(body).get("op") == "rm",
+            BuiltinService(
+                b"polydomo.memo",
+                ADMIN,
+                "the `op` `rm` removes stored replies",
+                lambda asked: inspection.memo(broker, asked.body),
+                process=OFFERED,
+            ),
+        ),
+        BuiltinService(
+            b"polydomo.login",
+            INSPECT,
+            "a one-time code with which a browser logs in as this client",
+            lambda asked: inspection.login(broker, asked.principal),
+            process=FIRST,
+        ),
+        BuiltinService(
+            b"polydomo.window",
+            INSPECT,
+            "the number of open requests for the service named in the body that keeps its workers busy ([why](protocols/memo01.md))",
+            lambda asked: inspection.window(broker, asked.session, asked.body),
+            merge=merging.window,
+        ),
+        BuiltinService(
+            ABANDON,
+            ITSELF,  # a request of the same connection
+            "cancels the open request of this client whose id the body names; [memo01 clients](protocols/extensions.md#memo01) use it",
+            lambda asked: b"200" if inspection.abandon(asked.session, asked.body) else b"404",
+        ),
+    ]
+
+
+def _control(broker: "Broker") -> "list[BuiltinService]":
+    """Each takes a JSON object that names a ``service``, a ``worker`` or a ``request`` (``workers/control.py``)."""
+
+    def control(name: bytes, says: str) -> BuiltinService:
+        return BuiltinService(
+            name, ADMIN, says, lambda asked: broker.control.answer(asked.name, asked.body), merge=merging.orders
+        )
+
+    return [
+        control(b"polydomo.pause", "pauses a `service`: requests are accepted and wait"),
+        control(b"polydomo.resume", "ends the pause or drain of a `service` or a `worker`"),
+        control(b"polydomo.drain", "drains a `service`, which rejects new requests, or a `worker`, which gets none"),
+        control(b"polydomo.withdraw", "cancels the open `request`"),
+    ]
+
+
+def _jobs(broker: "Broker") -> "list[BuiltinService]":
+    """Durable jobs and schedules (``jobs/services.py``), and Titanic (``jobs/titanic.py``)."""
+
+    def durable() -> Durable:
+        assert broker.durable is not None, "a service that needs the job store was asked without one"
+        return broker.durable
+
+    def without_store(asked: Asked) -> object:
+        return flat(answer_body(error_header("no-store", services.WITHOUT_STORE)))
+
+    def job(
+        name: bytes,
+        right: str,
+        says: str,
+        serve: "Callable[[Durable, Request, Row, bytes], None]",
+        uses_quota: bool = False,
+    ) -> BuiltinService:
+        def served(request: Request, body: Body) -> None:
+            header, content = read_message(body, MAX_CONTROL)
+            serve(durable(), request, header, content)
+
+        return BuiltinService(
+            name,
+            right,
+            says,
+            without_store if right != PROCESSES else None,
+            job=served,
+            process=OFFERED,
+            uses_quota=uses_quota,
+        )
+
+    def titanic_service(name: bytes, says: str, serve: "Callable[[Durable, Request, Body], None]") -> BuiltinService:
+        def served(request: Request, body: Body) -> None:
+            serve(durable(), request, body)
+
+        return BuiltinService(name, CALL, says, job=served, process=OFFERED)
+
+    return [
+        # The right to call the service of the job; for `job`, `result` and `cancel` of another principal's job, admin.
+        job(b"polydomo.submit", ITSELF, "stores a [job](durability.md)", services.submit, uses_quota=True),
+        job(b"polydomo.job", ITSELF, "all information about the job `job`", services.show),
+        job(
+            b"polydomo.result",
+            ITSELF,
+            "the result of `job`, after at most `wait_us`; the body is the reply",
+            services.result,
+        ),
+        job(b"polydomo.cancel", ITSELF, "cancels `job`", services.cancel),
+        job(
+            b"polydomo.jobs",
+            INSPECT,
+            "a list of jobs of a `state` and a `service`, at most `limit`",
+            services.list_jobs,
+        ),
+        job(b"polydomo.retry", ADMIN, "retries dead jobs: `job`, all of a `service`, or `all`", services.retry),
+        job(b"polydomo.drop", ADMIN, "removes dead jobs, with the same fields", services.drop),
+        job(b"polydomo.schedule", ADMIN, "adds the [schedule](durability.md#schedules) `name`", services.schedule),
+        job(b"polydomo.schedules", INSPECT, "a list of schedules", services.list_schedules),
+        job(b"polydomo.unschedule", ADMIN, "removes the schedule `name`", services.unschedule),
+        job(b"polydomo.fire", ADMIN, "submits a job of the schedule `name` now", services.fire),
+        job(ACCEPT, PROCESSES, "stores a request to a durable service, for another process", services.accept),
+        titanic_service(
+            b"titanic.request", "RFC 9: stores a request; needs the right to call its service too", titanic.submit
+        ),
+        titanic_service(b"titanic.reply", "RFC 9: the reply to it", titanic.reply),
+        titanic_service(b"titanic.close", "RFC 9: removes it", titanic.close),
+    ]
+
+
+def _processes(broker: "Broker") -> "list[BuiltinService]":
+    return [
+        # Its requests are not answered but run: ``admission`` passes them to ``sharing.keyed``.
+        BuiltinService(
+            JOIN, PROCESSES, "runs or joins a request with an idempotency key, for another process", process=OFFERED
+        ),
+    ]
+
+
+def is_known(broker: "Broker", name: bytes) -> bool:
+    """Whether the broker answers this name to clients."""
+    service = broker.builtin.by_name.get(name)
+    return service is not None and service.right != PROCESSES and not (service.needs_store() and broker.durable is None)
+
+
+def _schema(broker: "Broker", asked: Asked) -> bytes:
+    return broker.schemas.answer(asked.session, asked.body, asked.principal).encode()
