@@ -118,6 +118,7 @@ class BuiltinServices:
 
     def __init__(self, services: "list[BuiltinService]") -> None:
         self.by_name = {service.name: service for service in services}
+        assert len(self.by_name) == len(services), "two built-in services have the same name"
         self.offered = frozenset(service.name for service in services if service.process == OFFERED)
 
     def find(self, name: bytes, body: Body) -> BuiltinService | None:

@@ -1,1 +1,1 @@
-"""What the broker reports about itself: events, metrics, built-in services."""
+"""What the broker reports about itself: events, metrics, rows about services, workers and requests."""
