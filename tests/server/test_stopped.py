@@ -45,7 +45,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("polydomo.server.server.time", made)
+    for module in ("host", "server"):
+        monkeypatch.setattr(f"polydomo.server.{module}.time", made)
     return made
 
 

@@ -10,9 +10,9 @@ import zoneinfo
 from collections.abc import Callable
 from datetime import tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from polydomo.broker.broker import Broker
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.ops import Loaded
 from polydomo.broker.jobs.policy import JobPolicy
@@ -27,9 +27,6 @@ from polydomo.stores.backend import Backend
 from polydomo.stores.sqlite import SqliteBackend
 from polydomo.stores.thread import Owner, StoreThread
 from polydomo.stores.urls import without_password
-
-if TYPE_CHECKING:
-    from polydomo.server.server import BrokerServer
 
 LOG = logs.get("jobs")
 
@@ -93,9 +90,10 @@ def zone_of(name: str) -> tzinfo:
 class JobStore(Owner):
     """Created before the broker listens; ``start`` is called in the running loop."""
 
-    def __init__(self, server: "BrokerServer", backend: Backend) -> None:
-        settings = server.settings
-        self.server = server
+    def __init__(self, settings: Settings, broker: Broker, wake: Callable[[], None], backend: Backend) -> None:
+        self._settings = settings
+        self._broker = broker
+        self._wake = wake  # begins a turn of the loop
         self.backend = backend
         durable = settings.durable
         name = settings.journal.name or f"{socket.gethostname()}:{settings.listeners()[0].address}"
@@ -110,8 +108,8 @@ class JobStore(Owner):
             lease_renew=durable.lease / 4,
             disk_share=shares_of(settings.data, settings.limits.max_disk).jobs,
         )
-        self.durable = Durable(server.broker, self.thread, policy_of(settings), patterns_of(settings), zone_of)
-        server.broker.use_jobs(self.durable)
+        self.durable = Durable(broker, self.thread, policy_of(settings), patterns_of(settings), zone_of)
+        broker.use_jobs(self.durable)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
         self._reached = asyncio.Event()  # set once the store is open, or has failed
@@ -122,7 +120,7 @@ class JobStore(Owner):
         until then clients that reconnect after a restart are rejected. It does not wait for a store that cannot be reached: that is tried
         again in the background, and until then requests for jobs are rejected."""
         self._loop = asyncio.get_running_loop()
-        self.thread.address = self.server.settings.durable.address or self.server.broker.address
+        self.thread.address = self._settings.durable.address or self._broker.address
         self.thread.start()
         with contextlib.suppress(TimeoutError):
             if self.backend.shared:
@@ -145,7 +143,7 @@ class JobStore(Owner):
     def tick(self) -> None:
         """Called once a second. Due times of jobs follow the wall clock, which may have been changed."""
         self.thread.tick()
-        self.follow_clock(time.time() - (time.monotonic() + self.server.broker.wall))
+        self.follow_clock(time.time() - (time.monotonic() + self._broker.wall))
 
     def follow_clock(self, shift: float) -> None:
         """``shift``: how far the wall clock is ahead of where it would be if it had never been changed."""
@@ -174,7 +172,7 @@ class JobStore(Owner):
                 pass  # the loop is closed: the broker has stopped
 
     def _run(self, function: Callable[[], None]) -> None:
-        self.server.wake()
+        self._wake()
         try:
             function()
         except Exception:

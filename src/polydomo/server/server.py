@@ -3,15 +3,11 @@
 import asyncio
 import contextlib
 import logging
-import os
 import resource
-import secrets
 import socket
 import time
 
 from polydomo import limits
-from polydomo.broker.broker import Broker
-from polydomo.broker.entropy import Entropy
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.sharing.memoised import Memoiser
 from polydomo.errors import SettingError
@@ -20,38 +16,28 @@ from polydomo.model.tuning import Tuning
 from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.server import logs
 from polydomo.server.access import reload as access_reload
-from polydomo.server.access.access import AccessControl
 from polydomo.server.connections import beacon, listening
 from polydomo.server.connections.connection import Connection
 from polydomo.server.connections.disconnect_watch import DisconnectWatch
-from polydomo.server.connections.handshakes import HandshakePacer
-from polydomo.server.connections.idle import IdleConnections
 from polydomo.server.connections.outgoing import Call, Publishers, bridge_to
-from polydomo.server.connections.overdue import OverdueConnections
 from polydomo.server.connections.udp import Heartbeats
 from polydomo.server.event_log import EventLog
-from polydomo.server.http.health import Health
+from polydomo.server.host import Host
 from polydomo.server.http.metrics import MetricsPage
-from polydomo.server.http.requests_endpoint import Find
 from polydomo.server.http.site import build_site
 from polydomo.server.job_store import JobStore, backend_of
 from polydomo.server.logs import say, trouble
-from polydomo.server.processes.processes import Others, Plan, Processes
+from polydomo.server.processes.plan import Plan
+from polydomo.server.processes.processes import Others, Processes
 from polydomo.server.resources import MORE_FILES, open_files, remedy, shortage
 from polydomo.server.settings.settings import Listener, Settings
 from polydomo.wire.address import IPC, TCP, Address, is_loopback
-from polydomo.wire.link import Bounds, Hub, Link, Turns
-from polydomo.wire.zmtp.extensions import Extensions
+from polydomo.wire.link import Link
 
 LOG = logs.get("server")
 
 
-class SystemEntropy(Entropy):
-    def take(self, size: int) -> bytes:
-        return secrets.token_bytes(size)
-
-
-class BrokerServer:
+class BrokerServer(Host):
     """One broker on any number of listeners, in the running event loop.
 
     >>> async def serve() -> None:
@@ -69,68 +55,15 @@ class BrokerServer:
         plan: Plan | None = None,
         tuning: Tuning | None = None,
     ) -> None:
-        self.settings = settings
-        self.tuning = tuning = tuning if tuning is not None else settings.tuning()
-        self.plan = plan if plan is not None else Plan()  # which process of the broker this is
-        self.memo_store = memo_store if memo_store is not None else MemoValues()  # in memory, unless a file is given
-        bounds = settings.limits
-        self.hub = Hub(Turns())
-        self.hub.clock = time.perf_counter  # work is charged by the time it takes, and by its price at least
-        extensions = Extensions(
-            credit=tuning.mdx_max_credit,
-            cancel=True,
-            deadline=True,
-            give_back=True,
-            key=True,
-            cancel_jobs=True,
-            deadline_jobs=True,
-            window=True,
-            fail=True,
-            origin=True,
-            max_message=bounds.max_message,
-        )
-        self.bounds = Bounds(
-            bounds.max_message, tuning.max_frames, bounds.max_message, tuning.max_handshake, extensions.encode()
-        )
-        self.choke = limits.CHOKE_UNSENT
-        self.max_unsent = bounds.max_unsent
-        self.health = Health()
-        self.broker = Broker(
-            time.monotonic(),
-            SystemEntropy(),
-            settings.policy(),
-            tuning,
-            recorder if recorder is not None else EventLog(),
-            wall=time.time() - time.monotonic(),
-        )
-        self.broker.memory.attach(self.hub)
-        self.broker.siblings.become(self.plan.index, self.plan.count, os.getpid())
-        self.access: AccessControl | None = None
-        self.pacer = HandshakePacer()
-        if settings.access:
-            self.access = AccessControl(
-                settings.access, [listener.address for listener in settings.listeners()], now=time.monotonic()
-            )
-            self.hub.pacer = self.pacer
-            self.broker.access.replace(self.access.file.rules)
-        self.job_store: JobStore | None = None
-        self.connections: dict[Connection, None] = {}
-        self.max_connections = bounds.max_connections
-        self.overdue = OverdueConnections(tuning.handshake_time)
-        self.backed_up: dict[Connection, None] = {}  # connections whose peers read more slowly than we write
+        super().__init__(settings, recorder if recorder is not None else EventLog(), memo_store, plan, tuning)
         self.publishers = Publishers(self)
         self.bridges: list[Call] = []  # to other brokers
         self.metrics = MetricsPage(self)
-        self.find_story: Find | None = None  # looks up a request in the journal, if there is one
-        self.site = build_site(self)  # the HTTP endpoints
+        self.site = build_site(self, self.metrics.get)  # the HTTP endpoints
         self.urls: list[str] = []
         self.places: dict[str, str] = {}  # addresses of the listeners with a role, by role
         self.beacon: beacon.Beacon | None = None
         self.heartbeats: Heartbeats | None = None
-        self.ipc_peers = 0
-        self.bytes_sent = 0
-        self.awake = False  # something happened in this turn
-        self._scheduled = False  # the flush at the end of the turn is scheduled
         self._waiting: list[Link] = []  # clients whose output is held back
         self._turns = 0  # number of turns it has been held back
         self._listening: list[listening.Listening] = []
@@ -139,18 +72,15 @@ class BrokerServer:
         self._timer_at = 0.0
         self._sweeper: asyncio.TimerHandle | None = None
         self._seen_running = 0.0  # when ``_look_for_suspension`` was last called
-        self._idle_connections = IdleConnections()
         self._idle = asyncio.Event()  # no request is open
-        self._empty = asyncio.Event()  # no connection is left
         self._short = False  # the last check found that no file can be opened
-        self.disconnects: DisconnectWatch | None = None  # of connections that are not being read
         self.processes: Processes | None = None  # the other processes of this broker
 
     def keep_jobs(self) -> None:
         """Opens the job store of the settings, if there is one. Called before ``start``. Raises SettingError."""
         backend = backend_of(self.settings)
         if backend is not None:
-            self.job_store = JobStore(self, backend)
+            self.job_store = JobStore(self.settings, self.broker, self.wake, backend)
 
     # --- start and stop -----------------------------------------------------------------------------------------------------
 
@@ -181,7 +111,7 @@ class BrokerServer:
             if self.plan.index == 0:
                 self.bridges = [bridge_to(self, url) for url in self.settings.bridge.to]
             if self.plan.count > 1:
-                self.processes = Processes(self)
+                self.processes = Processes(self, self.metrics.get)
                 await self.processes.start()
         except BaseException as error:
             if self.job_store is not None:
@@ -337,9 +267,9 @@ class BrokerServer:
                 if not self.overdue.is_closing(connection):
                     connection.close_transport()
                     self.overdue.began_closing(connection, time.monotonic())
-            self._empty.clear()  # the event may be set from an earlier time
+            self.empty.clear()  # the event may be set from an earlier time
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._empty.wait(), limits.SWEEP_INTERVAL)
+                await asyncio.wait_for(self.empty.wait(), limits.SWEEP_INTERVAL)
 
     def _close_listeners(self) -> None:
         for bound in self._listening:
@@ -353,18 +283,6 @@ class BrokerServer:
         self._listening.clear()
 
     # --- one turn of the loop -----------------------------------------------------------------------------------------------
-
-    def wake(self) -> None:
-        """Called at the first event of a turn: reads the clock and schedules the flush at the end of the turn."""
-        if not self.awake:
-            self.awake = True
-            self.hub.now = self.broker.now = time.monotonic()
-            self._schedule()
-
-    def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """The end of a turn: resumes stalled peers that may continue, writes all pending output, sets the timer."""
@@ -479,7 +397,7 @@ class BrokerServer:
         self._look_for_suspension()
         self.overdue.sweep(now)
         if len(self.connections) >= self.max_connections * limits.IDLE_NEAR:
-            self._idle_connections.sweep(self.connections, now)
+            self.idle_connections.sweep(self.connections, now)
         logs.sweep()
         self._check_files()
         if self.access is not None:
@@ -505,55 +423,10 @@ class BrokerServer:
             say(LOG, logging.INFO, "connections are accepted again")
         self._short = error is not None
 
-    def count(self) -> None:
-        """Passes the byte counts of the sockets to the monitor."""
-        self.broker.monitor.bytes_received = self.hub.received
-        self.broker.monitor.bytes_sent = self.bytes_sent
-
     # --- access control -----------------------------------------------------------------------------------------------------
-
-    def denied(self, what: str) -> None:
-        """Counts a peer that access control rejected."""
-        denied = self.broker.monitor.denied
-        denied[what] = denied.get(what, 0) + 1
 
     def reload(self) -> None:
         """Reloads the access file and applies it to all connections. If it is invalid, logs one line and keeps the old rules."""
         access_reload.reload(self)
 
     # --- connections --------------------------------------------------------------------------------------------------------
-
-    def admit(self, connection: Connection) -> bool:
-        if self.health.leaving and connection.outgoing:
-            return False
-        if len(self.connections) >= self.max_connections and not self._make_room():
-            short = self.max_connections < self.settings.limits.max_connections
-            why = "the limit of open files is reached (ulimit -n)" if short else "limits.max_connections reached"
-            say(LOG, logging.WARNING, "connection refused", peer=connection.peer, why=why)
-            self.broker.monitor.connections_refused += 1
-            return False
-        self.broker.monitor.connections_accepted += 1
-        connection.since = time.monotonic()
-        self.connections[connection] = None
-        self.overdue.began_handshake(connection, connection.since)
-        return True
-
-    def _make_room(self) -> bool:
-        """Closes an idle connection, if there is one."""
-        idle = self._idle_connections.victim(self.connections, time.monotonic())
-        if idle is None:
-            return False
-        say(LOG, logging.WARNING, "idle connection closed", peer=idle.peer, why="limits.max_connections reached")
-        self.connections.pop(idle)  # its slot is free now
-        idle.transport.abort()
-        return True
-
-    def forget(self, connection: Connection) -> None:
-        self.connections.pop(connection, None)
-        self._idle_connections.forget(connection)
-        self.overdue.forget(connection)
-        self.backed_up.pop(connection, None)
-        if connection.watched >= 0 and self.disconnects is not None:
-            self.disconnects.unwatch(connection)
-        if not self.connections:
-            self._empty.set()

@@ -20,7 +20,7 @@ from polydomo.limits import JOURNAL_BODY, JOURNAL_TICK, STORY_LOOK, STORY_TIME
 from polydomo.server import logs
 from polydomo.server.data_directory import shares_of
 from polydomo.server.event_log import EventLog
-from polydomo.server.processes.processes import Plan
+from polydomo.server.processes.plan import Plan
 from polydomo.server.resources import REMEDIES
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings.settings import DEFAULT, Settings

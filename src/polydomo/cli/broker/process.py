@@ -20,7 +20,8 @@ from polydomo import limits
 from polydomo.cli.common.exit_status import USAGE
 from polydomo.errors import SettingError
 from polydomo.server import logs, resources
-from polydomo.server.processes.processes import Others, Plan
+from polydomo.server.processes.plan import Plan
+from polydomo.server.processes.processes import Others
 from polydomo.server.settings.settings import Settings
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from polydomo.errors import SettingError
 from polydomo.server import logs
 from polydomo.server.connections import listening
 from polydomo.server.logs import say
-from polydomo.server.processes.processes import Plan
+from polydomo.server.processes.plan import Plan
 from polydomo.server.resources import available_memory
 from polydomo.server.settings.settings import DEFAULT, Settings
 from polydomo.wire.address import IPC

@@ -1,23 +1,20 @@
 """Reloads the access file: the new rules apply to new and to existing connections."""
 
 import logging
-from typing import TYPE_CHECKING
 
 from polydomo.broker.guard import revocation
 from polydomo.errors import SettingError
 from polydomo.model.session import Session
 from polydomo.server import logs
+from polydomo.server.host import Host
 from polydomo.server.logs import say
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.link import Link
 
-if TYPE_CHECKING:
-    from polydomo.server.server import BrokerServer
-
 LOG = logs.get("server")
 
 
-def reload(server: "BrokerServer") -> None:
+def reload(server: Host) -> None:
     """Closes the connections that have lost their rights. If the file is invalid, logs one line and keeps the old rules."""
     access = server.access
     if access is None:

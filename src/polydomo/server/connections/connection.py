@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from polydomo.errors import AccessDenied, ProtocolViolation
 from polydomo.limits import BIG_BODY, MEASURED_ZMTP, SLOW_CALLBACK, SMALL_READ, STEP_BYTES, UNSENT_NOTICE
@@ -16,6 +16,8 @@ from polydomo.protocols.registry import Protocol
 from polydomo.server import logs
 from polydomo.server.access.access import Identity, peer_uid
 from polydomo.server.access.file import ANONYMOUS
+from polydomo.server.connections.base import BaseConnection
+from polydomo.server.host import Host
 from polydomo.server.logs import say, trouble
 from polydomo.tls import TlsBytes
 from polydomo.web.session import HttpSession
@@ -28,9 +30,6 @@ from polydomo.wire.link import ABORTING, PAUSE_NOT_READING, PAUSE_SHARE_USED, Li
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.link import ZmtpLink
 
-if TYPE_CHECKING:
-    from polydomo.server.server import BrokerServer
-
 LOG = logs.get("server")
 
 NOT_HANDED_OVER = ProtocolViolation(
@@ -41,26 +40,16 @@ NOT_HANDED_OVER = ProtocolViolation(
 NO_TLS = b"\x15\x03\x03\x00\x02\x02\x46"  # a fatal alert: protocol_version
 
 
-class Connection(asyncio.Protocol):
+class Connection(BaseConnection):
     """Detects the wire protocol from the first bytes, then passes all bytes to its link."""
 
-    transport: asyncio.Transport
-    link: Link | None = None
-    peer = ""
-    source = ""
-    reading = True
-    choked = False
-    outgoing = False  # an outgoing connection
-    identity: Identity | None = None  # with access control: the peer's identity
     tls: TlsBytes | None = None
-    principal = ""  # the principal whose connection count includes it
-    watched = -1  # file descriptor, while the server watches it for closing
     _first = b""
     _early: bytearray | None = None  # what came before the protocol was known, while that may mean another process
 
     def __init__(
         self,
-        server: "BrokerServer",
+        server: Host,
         ipc: bool,
         role: Role = SHARED,
         local: bool = True,
@@ -70,7 +59,6 @@ class Connection(asyncio.Protocol):
         self.listener = listener  # its address in the settings
         self.ipc = ipc
         self.local = local  # its listener cannot be reached from other machines
-        self.since = 0.0  # when it was accepted
         self.role = role  # role of the listener
         self._take: Callable[[bytes], int] = self._shake  # receives the incoming bytes; returns the link's pauses
         self._measured_from = SMALL_READ  # the time that a read of more bytes takes is charged
@@ -275,8 +263,7 @@ class Connection(asyncio.Protocol):
     # --- to process 0 of a broker with several processes (``server/processes/handover.py``)
 
     def _can_be_handed_over(self) -> bool:
-        processes = self.server.processes
-        return processes is not None and processes.handover is not None and self.role is not SIBLING
+        return self.server.hand_over is not None and self.role is not SIBLING
 
     def _divert(self, protocol: Protocol, message: bytes) -> bool:
         """The protocol is known: whether the connection belongs to process 0."""
@@ -292,12 +279,12 @@ class Connection(asyncio.Protocol):
         return True
 
     def _hand_over(self, data: bytes, unsent: int = -1) -> None:
-        processes = self.server.processes
-        assert processes is not None and processes.handover is not None
+        hand_over = self.server.hand_over
+        assert hand_over is not None
         self._early = None
         if self.link is not None:
             self.link.out.clear()
-        processes.handover.give(self, data, unsent)
+        hand_over(self, data, unsent)
 
     def _identify(self) -> str | None:
         """Authenticates a peer whose protocol has no handshake, by TLS or by its socket. Returns its principal, empty without access
@@ -463,7 +450,7 @@ def is_private(peer: str) -> bool:
     return is_loopback(parse_url(peer)) if peer != "tcp://unknown" else False
 
 
-def _name(transport: asyncio.BaseTransport, server: "BrokerServer", ipc: bool) -> str:
+def _name(transport: asyncio.BaseTransport, server: Host, ipc: bool) -> str:
     if ipc:
         server.ipc_peers += 1
         return f"ipc://peer-{server.ipc_peers}"

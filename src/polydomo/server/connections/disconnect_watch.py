@@ -3,10 +3,8 @@
 import asyncio
 import contextlib
 import select
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from polydomo.server.connections.connection import Connection
+from polydomo.server.connections.base import BaseConnection
 
 
 class DisconnectWatch:
@@ -14,12 +12,12 @@ class DisconnectWatch:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._watched: dict[int, Connection] = {}
+        self._watched: dict[int, BaseConnection] = {}
         self._epoll = select.epoll() if hasattr(select, "epoll") else None
         if self._epoll is not None:
             loop.add_reader(self._epoll.fileno(), self._on_events)
 
-    def watch(self, connection: "Connection") -> None:
+    def watch(self, connection: BaseConnection) -> None:
         """The connection is not being read. It is closed as soon as its peer closes it."""
         sock = connection.transport.get_extra_info("socket")
         if sock is None or self._epoll is None or connection.watched >= 0:
@@ -28,7 +26,7 @@ class DisconnectWatch:
         self._epoll.register(connection.watched, select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR)
         self._watched[connection.watched] = connection
 
-    def unwatch(self, connection: "Connection") -> None:
+    def unwatch(self, connection: BaseConnection) -> None:
         number = connection.watched
         connection.watched = -1
         if self._watched.pop(number, None) is not None and self._epoll is not None:

@@ -4,36 +4,32 @@ Connections that sent nothing after their handshake are evicted first, then clie
 request; within each group, the source with the most connections first. Workers, subscribers, publishers and bridges are never evicted.
 """
 
-from typing import TYPE_CHECKING
-
 from polydomo.limits import IDLE_SILENT, IDLE_TIME
 from polydomo.model.session import Session
 from polydomo.protocols.detect import Detector
-
-if TYPE_CHECKING:
-    from polydomo.server.connections.connection import Connection
+from polydomo.server.connections.base import BaseConnection
 
 WAITING = ("sub", "pub", "bridge")  # protocols whose peers may stay silent indefinitely
 
 
 class IdleConnections:
     def __init__(self) -> None:
-        self._marks: dict[Connection, tuple[int, float]] = {}  # activity counter, and when it last changed
-        self._victims: list[Connection] = []  # the next to evict is last
+        self._marks: dict[BaseConnection, tuple[int, float]] = {}  # activity counter, and when it last changed
+        self._victims: list[BaseConnection] = []  # the next to evict is last
 
-    def sweep(self, connections: "dict[Connection, None]", now: float) -> None:
+    def sweep(self, connections: dict[BaseConnection, None], now: float) -> None:
         """Called once a second while the number of connections is near the limit."""
-        marks: dict[Connection, tuple[int, float]] = {}
+        marks: dict[BaseConnection, tuple[int, float]] = {}
         for connection in connections:
             mark = connection.link.work_left if connection.link is not None else 0
             old = self._marks.get(connection)
             marks[connection] = old if old is not None and old[0] == mark else (mark, now)
         self._marks = marks
 
-    def forget(self, connection: "Connection") -> None:
+    def forget(self, connection: BaseConnection) -> None:
         self._marks.pop(connection, None)
 
-    def victim(self, connections: "dict[Connection, None]", now: float) -> "Connection | None":
+    def victim(self, connections: dict[BaseConnection, None], now: float) -> BaseConnection | None:
         """A connection to close to make room; None if all are in use."""
         if not self._victims:
             self._victims = self._find(connections, now)
@@ -43,7 +39,7 @@ class IdleConnections:
                 return found
         return None
 
-    def _find(self, connections: "dict[Connection, None]", now: float) -> "list[Connection]":
+    def _find(self, connections: dict[BaseConnection, None], now: float) -> list[BaseConnection]:
         counts: dict[str, int] = {}
         for connection in connections:
             counts[connection.source] = counts.get(connection.source, 0) + 1
@@ -51,7 +47,7 @@ class IdleConnections:
         idle.sort(key=lambda connection: (_is_silent(connection), counts[connection.source], now - connection.since))
         return idle
 
-    def _is_idle(self, connection: "Connection", now: float) -> bool:
+    def _is_idle(self, connection: BaseConnection, now: float) -> bool:
         if connection.transport.is_closing() or connection.link is None or not connection.link.open:
             return False  # the handshake has a timeout
         if _is_silent(connection):
@@ -69,6 +65,6 @@ class IdleConnections:
         )
 
 
-def _is_silent(connection: "Connection") -> bool:
+def _is_silent(connection: BaseConnection) -> bool:
     """Whether it has sent nothing since its handshake."""
     return connection.link is not None and isinstance(connection.link.handler, Detector)

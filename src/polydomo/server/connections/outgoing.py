@@ -23,6 +23,7 @@ from polydomo.protocols.pubsub.session import PublisherSession
 from polydomo.server import logs
 from polydomo.server.connections.connection import Connection
 from polydomo.server.connections.listening import KEEP_ALIVE
+from polydomo.server.host import Host
 from polydomo.server.logs import say
 from polydomo.tls import TlsBytes, client_context
 from polydomo.wire.address import IPC, TCP, Address, parse_url
@@ -33,7 +34,6 @@ from polydomo.wire.zmtp.link import ZmtpLink
 if TYPE_CHECKING:
     import ssl
 
-    from polydomo.server.server import BrokerServer
     from polydomo.server.settings.sections import Bridge
 
 LOG = logs.get("server")
@@ -46,7 +46,7 @@ class HandshakeHandler(Handler):
 
     link: Link
 
-    def __init__(self, server: "BrokerServer", make_session: MakeSession) -> None:
+    def __init__(self, server: Host, make_session: MakeSession) -> None:
         self.server = server
         self.make_session = make_session
 
@@ -62,7 +62,7 @@ class Caller(Connection):
 
     outgoing = True
 
-    def __init__(self, server: "BrokerServer", call: "Call") -> None:
+    def __init__(self, server: Host, call: "Call") -> None:
         super().__init__(server, call.address.kind == IPC)
         self.call = call
         self.gone: asyncio.Future[str] = server.loop.create_future()  # why
@@ -116,7 +116,7 @@ class Call:
 
     def __init__(
         self,
-        server: "BrokerServer",
+        server: Host,
         address: Address,
         socket_type: bytes,
         what: str,
@@ -206,7 +206,7 @@ class BridgeSecurity:
         return CurveClient(self.keys, self.server_key, os.urandom, socket_type, max_frame=max_frame)
 
 
-def bridge_to(server: "BrokerServer", url: str) -> Call:
+def bridge_to(server: Host, url: str) -> Call:
     """A bridge to another broker. The other broker learns about this one when the connection arrives."""
 
     def session(link: Link) -> Session:
@@ -221,7 +221,7 @@ def bridge_to(server: "BrokerServer", url: str) -> Call:
 class Publishers:
     """Subscribes to the publishers of the catalog's active services."""
 
-    def __init__(self, server: "BrokerServer") -> None:
+    def __init__(self, server: Host) -> None:
         self.server = server
         self.version = 0  # version of the catalog that was applied
         self._calls: dict[str, tuple[Publisher, Call]] = {}

@@ -5,14 +5,11 @@ aborted when its peer has stopped reading, or after ``closing_time`` seconds.
 """
 
 import logging
-from typing import TYPE_CHECKING
 
 from polydomo.limits import CLOSE_MOST, CLOSE_PROGRESS, CLOSE_TIME
 from polydomo.server import logs
+from polydomo.server.connections.base import BaseConnection
 from polydomo.server.logs import say
-
-if TYPE_CHECKING:
-    from polydomo.server.connections.connection import Connection
 
 LOG = logs.get("server")
 
@@ -46,24 +43,24 @@ class OverdueConnections:
         self.closing_time = (
             CLOSE_MOST  # the longest time for a closing connection; at shutdown, the rest of the grace time
         )
-        self._handshakes: dict[Connection, float] = {}  # with the deadline, oldest first
-        self._closing: dict[Connection, ClosingConnection] = {}
+        self._handshakes: dict[BaseConnection, float] = {}  # with the deadline, oldest first
+        self._closing: dict[BaseConnection, ClosingConnection] = {}
 
-    def began_handshake(self, connection: "Connection", now: float) -> None:
+    def began_handshake(self, connection: BaseConnection, now: float) -> None:
         self._handshakes[connection] = now + self._handshake_time
 
-    def completed_handshake(self, connection: "Connection") -> None:
+    def completed_handshake(self, connection: BaseConnection) -> None:
         self._handshakes.pop(connection, None)
 
-    def is_closing(self, connection: "Connection") -> bool:
+    def is_closing(self, connection: BaseConnection) -> bool:
         return connection in self._closing
 
-    def began_closing(self, connection: "Connection", now: float) -> None:
+    def began_closing(self, connection: BaseConnection, now: float) -> None:
         self._closing[connection] = ClosingConnection(
             now, self.closing_time, connection.transport.get_write_buffer_size()
         )
 
-    def forget(self, connection: "Connection") -> None:
+    def forget(self, connection: BaseConnection) -> None:
         self._handshakes.pop(connection, None)
         self._closing.pop(connection, None)
 
@@ -83,8 +80,8 @@ class OverdueConnections:
         for closing in self._closing.values():
             closing.postpone(seconds)
 
-    def _overdue_handshakes(self, now: float) -> "list[Connection]":
-        found: list[Connection] = []
+    def _overdue_handshakes(self, now: float) -> list[BaseConnection]:
+        found: list[BaseConnection] = []
         for connection, deadline in self._handshakes.items():
             if deadline > now:
                 break

@@ -3,16 +3,13 @@
 import asyncio
 import logging
 import socket
-from typing import TYPE_CHECKING
 
 from polydomo.broker.catalog.udp_heartbeats import BEAT, UdpHeartbeats
 from polydomo.server import logs
 from polydomo.server.connections.beacon import Place
+from polydomo.server.host import Host
 from polydomo.server.logs import say
 from polydomo.server.resources import remedy
-
-if TYPE_CHECKING:
-    from polydomo.server.server import BrokerServer
 
 LOG = logs.get("udp")
 
@@ -22,7 +19,7 @@ class Heartbeats:
 
     _timer: asyncio.TimerHandle | None = None
 
-    def __init__(self, server: "BrokerServer", to: Place | None) -> None:
+    def __init__(self, server: Host, to: Place | None) -> None:
         self.server = server
         self.to = to  # destination of the broker's heartbeats; None: not sent
         self.datagrams = UdpHeartbeats(server.broker)

@@ -9,7 +9,6 @@ import resource
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from polydomo import __version__, limits, native
 from polydomo.broker.broker import Broker
@@ -18,10 +17,8 @@ from polydomo.broker.observe.figures import open_requests
 from polydomo.broker.observe.histogram import Tally, cumulative
 from polydomo.broker.observe.monitor import OTHERS, Key
 from polydomo.model.request import OK
+from polydomo.server.host import Host
 from polydomo.server.logs import INTERNAL_ERRORS
-
-if TYPE_CHECKING:
-    from polydomo.server.server import BrokerServer
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -97,7 +94,7 @@ def label(name: bytes) -> str:
 class MetricsPage:
     """The metrics page of one server, rendered on request if the last one is too old."""
 
-    def __init__(self, server: "BrokerServer") -> None:
+    def __init__(self, server: Host) -> None:
         self.server = server
         self._page = b""
         self._until = 0.0  # how long the page is valid
@@ -111,7 +108,7 @@ class MetricsPage:
         return self._page
 
 
-def render(server: "BrokerServer") -> str:
+def render(server: Host) -> str:
     """The whole page."""
     page = Page()
     _broker(page, server)
@@ -125,7 +122,7 @@ def render(server: "BrokerServer") -> str:
     return "\n".join([*page.lines, ""])
 
 
-def _broker(page: Page, server: "BrokerServer") -> None:
+def _broker(page: Page, server: Host) -> None:
     broker = server.broker
     info = {"version": __version__, "core": native.core()}
     page.family("polydomo_info", GAUGE, "Always 1; the labels have the version and the form of the core.", [(info, 1)])
@@ -157,12 +154,12 @@ def _broker(page: Page, server: "BrokerServer") -> None:
     page.family("polydomo_catalog_services", GAUGE, "Services registered in the catalog (DBP), by state.", found)
 
 
-def _peers(server: "BrokerServer") -> int:
+def _peers(server: Host) -> int:
     """Connections without those to the other processes of the broker."""
     return len(server.connections) - len(server.broker.siblings.bridges)
 
 
-def _services(page: Page, server: "BrokerServer") -> None:
+def _services(page: Page, server: Host) -> None:
     workers: list[Sample] = []
     idle: list[Sample] = []
     queued: list[Sample] = []
@@ -186,7 +183,7 @@ def _services(page: Page, server: "BrokerServer") -> None:
     page.family("polydomo_service_queue", GAUGE, "Requests currently waiting for a worker.", queued)
 
 
-def _requests(page: Page, server: "BrokerServer") -> None:
+def _requests(page: Page, server: Host) -> None:
     broker = server.broker
     monitor = broker.monitor
     monitor.fold()
@@ -282,7 +279,7 @@ def _bridges(page: Page, broker: Broker) -> None:
     )
 
 
-def _jobs(page: Page, server: "BrokerServer") -> None:
+def _jobs(page: Page, server: Host) -> None:
     store = server.job_store
     if store is None:
         return
@@ -337,7 +334,7 @@ def _jobs(page: Page, server: "BrokerServer") -> None:
     )
 
 
-def _traffic(page: Page, server: "BrokerServer") -> None:
+def _traffic(page: Page, server: Host) -> None:
     server.count()
     monitor = server.broker.monitor
     received, sent = monitor.bytes_received, monitor.bytes_sent

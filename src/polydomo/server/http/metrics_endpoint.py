@@ -1,13 +1,12 @@
 """``GET /metrics``: the page of this process, or of all processes of the broker as one."""
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
+from polydomo.broker.broker import Broker
 from polydomo.server.http.metrics import CONTENT_TYPE
 from polydomo.web.session import Endpoint, HttpSession, Poll
 from polydomo.wire.http.head import HttpError, RequestHead
-
-if TYPE_CHECKING:
-    from polydomo.server.server import BrokerServer
 
 HIGHEST: Final = frozenset(
     "polydomo_info polydomo_uptime_seconds polydomo_stopping polydomo_jobs_leading polydomo_jobs_store_failing process_max_fds".split()
@@ -26,17 +25,18 @@ class MetricsPoll(Poll):
 
 
 class MetricsEndpoint(Endpoint):
-    def __init__(self, server: "BrokerServer") -> None:
-        self._server = server
+    def __init__(self, broker: Broker, render: Callable[[], bytes]) -> None:
+        self._broker = broker
+        self._render = render
 
     def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
         if path not in ([], [""]):
             raise HttpError(404, f"nothing is served at {head.path[:200]}; see docs/http.md", close=False)
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
-        siblings = self._server.broker.siblings
+        siblings = self._broker.siblings
         if siblings.count == 1:
-            session.reply(200, CONTENT_TYPE, self._server.metrics.get(), NO_STORE)
+            session.reply(200, CONTENT_TYPE, self._render(), NO_STORE)
             return
         poll = MetricsPoll(session)
         session.carried = poll

@@ -5,26 +5,19 @@ been written.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
 
 from polydomo.broker.guard.rules import INSPECT
 from polydomo.broker.observe import inspection
 from polydomo.broker.requests import open_requests
 from polydomo.errors import SettingError
 from polydomo.server import logs
+from polydomo.server.host import Find, Host, Row
 from polydomo.server.logs import trouble
 from polydomo.web.inspect import InspectEndpoint
 from polydomo.web.session import HttpSession, Poll
 from polydomo.wire.http.head import HttpError, RequestHead
 
-if TYPE_CHECKING:
-    from polydomo.server.server import BrokerServer
-
 LOG = logs.get("server")
-
-Row = dict[str, Any]
-Find = Callable[[str], Awaitable[Row | None]]  # by id; raises SettingError if the id is invalid
 
 
 class JournalPoll(Poll):
@@ -38,7 +31,7 @@ class JournalPoll(Poll):
 
 
 class RequestsEndpoint(InspectEndpoint):
-    def __init__(self, server: "BrokerServer") -> None:
+    def __init__(self, server: Host) -> None:
         super().__init__(b"polydomo.requests")
         self.right = (INSPECT, "polydomo.requests")
         self.server = server

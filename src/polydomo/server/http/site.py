@@ -1,7 +1,7 @@
 """The HTTP endpoints of the broker and their paths. docs/http.md describes them."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from polydomo.broker.broker import Broker
@@ -11,6 +11,8 @@ from polydomo.errors import AccessDenied
 from polydomo.limits import LOGIN_SESSION_TIME
 from polydomo.model.service_schema import ServiceSchema
 from polydomo.server.access.access import digest_of
+from polydomo.server.connections.connection import Connection
+from polydomo.server.host import Host
 from polydomo.server.http.metrics_endpoint import MetricsEndpoint
 from polydomo.server.http.requests_endpoint import RequestsEndpoint
 from polydomo.web.api import HttpApi
@@ -20,10 +22,6 @@ from polydomo.web.pages import FileEndpoint, RedirectEndpoint, RenderedEndpoint
 from polydomo.web.session import HttpSession, Site
 from polydomo.wire.http.head import HttpError, RequestHead
 
-if TYPE_CHECKING:
-    from polydomo.server.connections.connection import Connection
-    from polydomo.server.server import BrokerServer
-
 WEB = Path(__file__).parents[1] / "web"
 
 # the endpoint of a built-in service, by what its page takes
@@ -32,7 +30,7 @@ PAGES: dict[str, type[InspectEndpoint]] = {NOTHING: InspectEndpoint, QUERY: Quer
 PLAIN = "text/plain; charset=utf-8"
 
 
-def build_site(server: "BrokerServer") -> Site:
+def build_site(server: Host, render_metrics: Callable[[], bytes]) -> Site:
     """The HTTP endpoints of a broker."""
     broker = server.broker
     site = Site(broker)
@@ -69,7 +67,7 @@ def build_site(server: "BrokerServer") -> Site:
             site.mount("/" if path.name == "index.html" else f"/{name}", file)
     for shortcut in ("/try", "/docs"):
         site.mount(shortcut, RedirectEndpoint("/#/try"))
-    metrics = MetricsEndpoint(server)
+    metrics = MetricsEndpoint(server.broker, render_metrics)
     metrics.right = (INSPECT, "metrics")
     site.mount("/metrics", metrics)
     healthz = RenderedEndpoint(lambda query: health(server, query))
@@ -87,7 +85,7 @@ def mount_pages(site: Site, broker: Broker) -> None:
             site.mount(service.path, PAGES[service.takes](service.name))
 
 
-def identify(server: "BrokerServer", session: HttpSession, head: RequestHead) -> str:
+def identify(server: Host, session: HttpSession, head: RequestHead) -> str:
     """The principal of the bearer token, of the session cookie, or, if the request has neither, of the connection. "" if there is none, or
     the credential is invalid."""
     connection: Connection = session.link.owner
@@ -118,7 +116,7 @@ def identify(server: "BrokerServer", session: HttpSession, head: RequestHead) ->
     return name
 
 
-def dashboard_rights(server: "BrokerServer", principal: str) -> "dict[str, object]":
+def dashboard_rights(server: Host, principal: str) -> "dict[str, object]":
     """The principal of a browser, and which of the rights that the dashboard uses it has. Its own session needs no right."""
     allows = server.broker.access.allows
     return {
@@ -130,7 +128,7 @@ def dashboard_rights(server: "BrokerServer", principal: str) -> "dict[str, objec
     }
 
 
-def callable_by(server: "BrokerServer", session: HttpSession) -> "dict[str, ServiceSchema]":
+def callable_by(server: Host, session: HttpSession) -> "dict[str, ServiceSchema]":
     """The schemas of the services that a client may call."""
     found = server.broker.schemas.all()
     rules = server.broker.access.rules
@@ -139,7 +137,7 @@ def callable_by(server: "BrokerServer", session: HttpSession) -> "dict[str, Serv
     return {name: schema for name, schema in found.items() if rules.allows(session.principal, CALL, name)}
 
 
-def schema_for(server: "BrokerServer", session: HttpSession, name: str) -> "ServiceSchema | None":
+def schema_for(server: Host, session: HttpSession, name: str) -> "ServiceSchema | None":
     """The schema of one service, if the client may call it."""
     rules = server.broker.access.rules
     if session.principal and rules is not None and not rules.allows(session.principal, CALL, name):
@@ -147,13 +145,13 @@ def schema_for(server: "BrokerServer", session: HttpSession, name: str) -> "Serv
     return server.broker.schemas.find(name.encode("utf-8", "replace"))
 
 
-def own_names(server: "BrokerServer") -> list[str]:
+def own_names(server: Host) -> list[str]:
     """Host names of the listeners."""
     hosts = (urlsplit(url).hostname for url in server.settings.listen)
     return [host for host in hosts if host]
 
 
-def health(server: "BrokerServer", query: str) -> tuple[int, str, bytes]:
+def health(server: Host, query: str) -> tuple[int, str, bytes]:
     """``?leader`` is for a load balancer in front of brokers that share a job store: only the leader is healthy."""
     server.health.asked()
     if query == "leader" and (server.job_store is None or not server.job_store.leads):

@@ -14,19 +14,16 @@ import json
 import logging
 import os
 import socket
-from typing import TYPE_CHECKING
 
 from polydomo import limits
 from polydomo.model.listener_roles import ROLES, Role
 from polydomo.server import logs
 from polydomo.server.connections.connection import Connection
+from polydomo.server.host import Host
 from polydomo.server.logs import say, trouble
 from polydomo.wire.address import parse_url
 from polydomo.wire.link import Handler, Hub, Turns
 from polydomo.wire.zmtp.link import ZmtpLink
-
-if TYPE_CHECKING:
-    from polydomo.server.server import BrokerServer
 
 LOG = logs.get("server")
 
@@ -36,7 +33,7 @@ NAME = "handover.sock"
 class Handover:
     """The sending side: in every process but the first."""
 
-    def __init__(self, server: "BrokerServer", directory: str) -> None:
+    def __init__(self, server: Host, directory: str) -> None:
         self._server = server
         self._path = os.path.join(directory, NAME)
         self._socket: socket.socket | None = None
@@ -98,7 +95,7 @@ class Handover:
 class Handed(Connection):
     """A connection that another process accepted: what that process has read comes first."""
 
-    def __init__(self, server: "BrokerServer", header: "dict[str, object]", role: Role, data: bytes) -> None:
+    def __init__(self, server: Host, header: "dict[str, object]", role: Role, data: bytes) -> None:
         listener = parse_url(str(header["listener"])) if header["listener"] else None
         super().__init__(server, bool(header["ipc"]), role, bool(header["local"]), listener)
         self._data = data
@@ -119,7 +116,7 @@ class Handed(Connection):
 class Receiver:
     """The receiving side: in process 0."""
 
-    def __init__(self, server: "BrokerServer", directory: str) -> None:
+    def __init__(self, server: Host, directory: str) -> None:
         self._server = server
         self._path = os.path.join(directory, NAME)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

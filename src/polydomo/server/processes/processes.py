@@ -8,59 +8,25 @@ of them (``broker/cluster/siblings.py``).
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from polydomo import limits
 from polydomo.errors import SettingError
-from polydomo.model.listener_roles import ROLES, SIBLING
+from polydomo.model.listener_roles import SIBLING
 from polydomo.model.session import Session
 from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.server.connections import listening
+from polydomo.server.connections.connection import Connection
 from polydomo.server.connections.outgoing import Call
+from polydomo.server.host import Host
 from polydomo.server.job_store import OFF, patterns_of
 from polydomo.server.processes.handover import Handover, Receiver
-from polydomo.server.settings.settings import Listener, Settings
 from polydomo.wire.address import IPC, Address
 from polydomo.wire.link import Link
 
-if TYPE_CHECKING:
-    from polydomo.server.server import BrokerServer
 
-DBP = ROLES["dbp.listen"]
-
-
-@dataclass
-class Plan:
-    """Which process of a broker this is. The default is a broker of one process."""
-
-    index: int = 0
-    count: int = 1
-    directory: str = ""  # of the socket files that join the processes
-    inherited: "dict[str, int]" = field(
-        default_factory=dict
-    )  # ipc:// address -> file descriptor of its listening socket
-
-    def listeners(self, settings: Settings) -> "list[Listener]":
-        """What this process listens on. The catalog is at process 0."""
-        return [listener for listener in settings.listeners() if self.index == 0 or listener.role is not DBP]
-
-    async def bind(self, listener: Listener) -> listening.Listening:
-        """Raises SettingError."""
-        address = listener.address
-        if address.kind == IPC and str(address) in self.inherited:
-            return listening.Listening(address, [socket.socket(fileno=self.inherited[str(address)])], own_file=False)
-        return await listening.bind(address, self.count > 1)
-
-    def socket_of(self, index: int) -> Path:
-        return Path(self.directory) / f"{index}.sock"
-
-
-def pass_jobs_on(server: "BrokerServer") -> None:
+def pass_jobs_on(server: Host) -> None:
     """In a process without the job store: durable requests go to process 0. Called before ``start``."""
     settings = server.settings
     if settings.store != OFF:
@@ -89,14 +55,14 @@ class Others:
 class Processes:
     """This process' side of the joints."""
 
-    def __init__(self, server: "BrokerServer") -> None:
+    def __init__(self, server: Host, render_metrics: Callable[[], bytes]) -> None:
         self._server = server
         self._plan = server.plan
         self._calls: list[Call] = []
         self._listening: asyncio.Server | None = None
         self._receiver: Receiver | None = None
         self.handover: Handover | None = None
-        server.broker.siblings.render_metrics = server.metrics.get
+        server.broker.siblings.render_metrics = render_metrics
 
     async def start(self) -> None:
         """Raises SettingError."""
@@ -106,7 +72,7 @@ class Processes:
             path.unlink()  # of this process before it was restarted
         try:
             self._listening = await server.loop.create_unix_server(
-                lambda: server.make_connection(True, SIBLING, True), path=str(path)
+                lambda: Connection(server, True, SIBLING, True), path=str(path)
             )
         except OSError as error:
             raise SettingError(f"processes: cannot listen on {path}: {listening.reason(error)}") from None
@@ -115,6 +81,7 @@ class Processes:
             self._receiver.start()
         else:
             self.handover = Handover(server, plan.directory)
+            server.hand_over = self.handover.give
         self._calls = [self._join(index) for index in range(plan.index)]
 
     def _join(self, index: int) -> Call:
