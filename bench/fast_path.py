@@ -24,9 +24,9 @@ from polydomo.journal.recording.chunk import Run
 from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.protocols import registry
 from polydomo.protocols.detect import Detector
-from polydomo.protocols.ends import ClientEnd, Event, Job, Reply, WorkerEnd
+from polydomo.protocols.ends import ClientEnd, Delivery, Event, Reply, WorkerEnd
 from polydomo.wire.frames import join, split
-from polydomo.wire.link import Handler, Hub, Turns
+from polydomo.wire.link import Hub, LinkHandler, Turns
 from polydomo.wire.zmtp.link import ZmtpLink
 
 SERVICE = b"echo"
@@ -59,7 +59,7 @@ class Peer:
         detector = Detector(broker)
         self.link = ZmtpLink(hub, detector, f"tcp://127.0.0.1:{number}")
         detector.attach(self.link)
-        dialer = ZmtpLink(Hub(), Handler(), "broker", listener=False, socket_type=end.socket_type)
+        dialer = ZmtpLink(Hub(), LinkHandler(), "broker", listener=False, socket_type=end.socket_type)
         while dialer.out or self.link.out:
             self.link.receive(b"".join(dialer.take()))
             dialer.receive(b"".join(self.link.take()))
@@ -178,7 +178,7 @@ class Bench:
                 events = [event for message in messages for event in end.receive(message)]
                 if isinstance(end, WorkerEnd):
                     for event in events:
-                        if isinstance(event, Job):
+                        if isinstance(event, Delivery):
                             end.final(event, event.body)
                     self.take(peer, peer.written())
                 else:

@@ -21,7 +21,7 @@ from pathlib import Path
 from bench import compare
 from bench.fast_path import PROTOCOLS, Bench
 from polydomo.broker.broker import Broker
-from polydomo.broker.guard.rules import AccessRules, Rule
+from polydomo.broker.guard.rules import AccessRule, AccessRules
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.ops import Loaded, Store
 from polydomo.broker.jobs.policy import JobPolicy
@@ -32,7 +32,7 @@ ACCESS = '[server]\nanonymous = true\n[[allow]]\nwho = ["anonymous"]\ncall = ["*
 
 def with_access(broker: Broker) -> None:
     rights = {"call": ("*",), "offer": ("*",)}
-    broker.access.replace(AccessRules([PRINCIPAL], [Rule(1, {PRINCIPAL}, rights)], {}, {}))
+    broker.access.replace(AccessRules([PRINCIPAL], [AccessRule(1, {PRINCIPAL}, rights)], {}, {}))
 
 
 def with_jobs(broker: Broker) -> None:

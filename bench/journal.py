@@ -37,7 +37,7 @@ from polydomo.journal.reading.reader import Reader
 from polydomo.limits import JOURNAL_CHUNKS
 from polydomo.model.service import Service, Worker
 from polydomo.model.session import Session
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import Hub, Link, LinkHandler
 
 UP = "{python} -m polydomo up --listen tcp://127.0.0.1:{port} --data {data} --log-level error --journal {level}"
 ALLOWED = {"requests": 1.10, "messages": 1.30}  # times the CPU with ``off``
@@ -128,7 +128,7 @@ def peers(broker: Broker) -> tuple[list[Session], list[Worker], Service]:
     hub = Hub()
     sessions: list[Session] = []
     for i in range(40):
-        session = Session(broker, Link(hub, Handler(), f"tcp://127.0.0.1:{40000 + i}"))
+        session = Session(broker, Link(hub, LinkHandler(), f"tcp://127.0.0.1:{40000 + i}"))
         session.protocol = "mdp1"
         broker.session_opened(session)
         sessions.append(session)

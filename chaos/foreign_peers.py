@@ -21,7 +21,7 @@ from chaos.calls import ECHO, PLAIN, SLOW, SLOWEST, STREAM, Caller, Options, Pla
 from chaos.raw import SP_REQ, greeting
 from chaos.security import encrypt
 from polydomo.client.catalog import AsyncCatalog
-from polydomo.client.retry import Backoff
+from polydomo.client.retry import ReconnectDelay
 from polydomo.errors import PolydomoError
 from polydomo.protocols.dbp import session as dbp
 from polydomo.protocols.dbp import udp
@@ -292,7 +292,7 @@ async def _catalog(options: Options) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     name = options.name.partition(".")[0]
     here = AsyncCatalog(options.url, timeout=2.0, connect_timeout=2.0)
-    backoff = Backoff(most=0.5)
+    backoff = ReconnectDelay(most=0.5)
     with socket.socket(type=socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
         while not stop.is_set():

@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from chaos.calls import ECHO, PLAIN, SLOW, SLOWEST, STREAM, Caller, Options, Plan, named
-from polydomo.client.retry import Backoff
+from polydomo.client.retry import ReconnectDelay
 from polydomo.wire.address import parse_url
 
 SERVICES = {**PLAIN, STREAM: 13.0}
@@ -173,7 +173,7 @@ async def _http_worker(options: Options) -> None:
 
     async def lane(service: str) -> None:
         worker: dict[str, str] = {}
-        backoff = Backoff(most=0.5)
+        backoff = ReconnectDelay(most=0.5)
         while not stop.is_set():
             connection: Connection | None = None
             try:
@@ -237,7 +237,7 @@ class _WebSocketClient:
             await connected
 
     async def _stay_connected(self) -> None:
-        backoff = Backoff(most=0.5)
+        backoff = ReconnectDelay(most=0.5)
         while True:
             try:
                 async with _dial(self.options) as self.socket:
@@ -318,7 +318,7 @@ async def _websocket_worker(options: Options) -> None:
             )
 
     async def offer(service: str) -> None:
-        backoff = Backoff(most=0.5)
+        backoff = ReconnectDelay(most=0.5)
         while not stop.is_set():
             running: set[asyncio.Task[None]] = set()
             try:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from polydomo.cli.common import render
-from polydomo.cli.common.render import Column
+from polydomo.cli.common.render import PrintedColumn
 
 INDENT = "   "
 WIDEST = 100  # longer lines are hard to read
@@ -72,7 +72,7 @@ class Show:
             self.line(INDENT + line, "dim")
 
     def table(self, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        for number, line in enumerate(render.aligned([Column(title) for title in titles], rows)):
+        for number, line in enumerate(render.aligned([PrintedColumn(title) for title in titles], rows)):
             text = Text(INDENT + line, "bold" if number == 0 else "")
             text.highlight_words([self.tick], "green")
             text.highlight_words([self.cross], "bold red")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.limits import CONNECT_TIME
 from polydomo.protocols.bridge.session import BridgeSession
-from polydomo.wire.link import Handler, Link
+from polydomo.wire.link import Link, LinkHandler
 from polydomo.wire.zmtp.link import ZmtpLink
 from sim.network import Endpoint
 from sim.server_connection import ServerConnection
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sim.brokers import BrokerNode
 
 
-class HandshakeHandler(Handler):
+class HandshakeHandler(LinkHandler):
     """The handler of the connection during its handshake."""
 
     link: Link

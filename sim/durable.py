@@ -29,7 +29,7 @@ from random import Random
 from polydomo.broker.jobs import job as states
 from polydomo.model.job_messages import make_id, read_answer, write_message
 from polydomo.model.request import KEY_REUSED
-from polydomo.stores.memory import Tables
+from polydomo.stores.memory import MemoryTables
 from polydomo.wire.frames import frame, join
 from sim.durable_hosts import DOOMED, START, Host
 from sim.durable_store import Breach, Database
@@ -99,7 +99,7 @@ class World:
         self.foreign: set[str] = set()  # jobs of the other principal
         self.queue: list[tuple[float, int, Callable[[], None]]] = []
         self.numbers = count()
-        self.database = Database(Tables(), self.plan.shared)
+        self.database = Database(MemoryTables(), self.plan.shared)
         self.hosts = [Host(self, f"host{n}") for n in range(self.plan.brokers)]
 
     def wall(self) -> float:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker.broker import Broker
 from polydomo.broker.entropy import Entropy
-from polydomo.broker.guard.rules import AccessRules, Rule
+from polydomo.broker.guard.rules import AccessRule, AccessRules
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.events import JobEvent
-from polydomo.broker.jobs.policy import JobPolicy, Listener
+from polydomo.broker.jobs.policy import JobListener, JobPolicy
 from polydomo.model.detached_link import DetachedLink
 from polydomo.model.request import Request
 from polydomo.model.retry_policy import Backoff
@@ -19,7 +19,7 @@ from polydomo.model.service import Worker
 from polydomo.model.session import Session
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body, frame, split
-from polydomo.wire.link import Handler, Hub
+from polydomo.wire.link import Hub, LinkHandler
 from sim.durable_store import Breach, DiskStore
 from sim.suspended import excuse_suspension
 
@@ -31,9 +31,9 @@ DOOMED = b"doomed "  # the body of a job that can never succeed begins with this
 SERVICES = ("work", "kept.work")  # the second is durable for plain requests
 OWNER, POOL, OUTSIDER = "owner", "pool", "outsider"
 RULES = [
-    Rule(1, [OWNER], {"admin": ["*"]}),
-    Rule(2, [POOL], {"offer": ["*"]}),
-    Rule(3, [OUTSIDER], {"call": ["work", "titanic.*"]}),  # the same services, and none of the owner's jobs
+    AccessRule(1, [OWNER], {"admin": ["*"]}),
+    AccessRule(2, [POOL], {"offer": ["*"]}),
+    AccessRule(3, [OUTSIDER], {"call": ["work", "titanic.*"]}),  # the same services, and none of the owner's jobs
 ]
 
 
@@ -50,7 +50,7 @@ class Peer(Session):
 
     def __init__(self, broker: Broker, principal: str) -> None:
         self.protocol = "sim"
-        super().__init__(broker, DetachedLink(Hub(), Handler(), "sim"))
+        super().__init__(broker, DetachedLink(Hub(), LinkHandler(), "sim"))
         self.principal = self.link.principal = principal
 
     def send_final(self, request: Request, body: Body) -> None:
@@ -65,7 +65,7 @@ class Peer(Session):
         raise NotImplementedError
 
 
-class Journal(Listener):
+class Journal(JobListener):
     """What the journals of all brokers have in common: nothing that must happen once is recorded twice (rules ``job-one-outcome`` and
     ``schedule-fires-once``)."""
 

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from polydomo.broker.jobs.ops import FULL, NOT_LEADER, UNAVAILABLE, Finish, Fire, Op, Store, StoreError
-from polydomo.stores.memory import MemoryBackend, Tables
+from polydomo.stores.memory import MemoryBackend, MemoryTables
 
 if TYPE_CHECKING:
     from sim.durable_hosts import Host
@@ -20,7 +20,7 @@ class Breach(Exception):
 class Database(MemoryBackend):
     """The tables that all brokers of a world share. Checks that a recorded outcome does not change."""
 
-    def __init__(self, tables: Tables, shared: bool) -> None:
+    def __init__(self, tables: MemoryTables, shared: bool) -> None:
         super().__init__(tables, shared)
         self.outcomes: dict[str, tuple[str, bytes]] = {}
         self.fired: Counter[tuple[str, float]] = Counter()

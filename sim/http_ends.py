@@ -7,10 +7,10 @@ from typing import Any
 import httptools
 
 from polydomo.protocols import registry
-from polydomo.protocols.ends import Cancelled, ClientEnd, Event, Failure, Frames, Job, Reply, WorkerEnd
+from polydomo.protocols.ends import Cancelled, ClientEnd, Delivery, Event, Failure, Frames, Reply, WorkerEnd
 from polydomo.web.content import FRAMES_JSON, frame_from_json, frame_to_json
 from polydomo.wire.http.head import quote
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import Hub, Link, LinkHandler
 
 LEASE = 20  # seconds; shorter than the silence that the other protocols are allowed
 
@@ -47,7 +47,7 @@ class HttpPeerLink(Link):
 
     wire = "http"
 
-    def __init__(self, hub: Hub, handler: Handler, peer: str) -> None:
+    def __init__(self, hub: Hub, handler: LinkHandler, peer: str) -> None:
         super().__init__(hub, handler, peer)
         self.messages: list[Frames] = []
         self._parser = httptools.HttpResponseParser(self)
@@ -145,8 +145,8 @@ class HttpWorkerEnd(WorkerEnd):
     def __init__(self) -> None:
         super().__init__()
         self.service = b""
-        self.held: Job | None = None
-        self.unwanted: Job | None = None  # the broker does not wait for the answer to this one
+        self.held: Delivery | None = None
+        self.unwanted: Delivery | None = None  # the broker does not wait for the answer to this one
         self.asked: deque[bool] = deque()  # requests without a response, and whether each also asks for the next job
         self.body = b""
 
@@ -168,7 +168,7 @@ class HttpWorkerEnd(WorkerEnd):
         body, self.body = self.body, b""
         asks_next = self.asked.popleft()
         if status == b"200":
-            self.held = Job(self.service, read_frames(json.loads(body)), headers["polydomo-token"])
+            self.held = Delivery(self.service, read_frames(json.loads(body)), headers["polydomo-token"])
             return [self.held]
         if status == b"204" and "polydomo-worker" in headers:
             self.poll()
@@ -179,8 +179,8 @@ class HttpWorkerEnd(WorkerEnd):
             self.poll()  # the request had ended before the reply that asked for the next one
         return []
 
-    def say(self, job: Job, what: str, body: bytes, kind: str = FRAMES_JSON) -> None:
-        headers = {"Polydomo-Token": str(job.ref), "Content-Type": kind, "Accept": "application/json"}
+    def say(self, delivery: Delivery, what: str, body: bytes, kind: str = FRAMES_JSON) -> None:
+        headers = {"Polydomo-Token": str(delivery.ref), "Content-Type": kind, "Accept": "application/json"}
         self.asked.append("next" in what)
         self.out.append([request(f"/v1/reply?{what}", headers, body)])
 
@@ -188,27 +188,27 @@ class HttpWorkerEnd(WorkerEnd):
         if self.held is not None and self.held is not self.unwanted:
             self.say(self.held, "heartbeat", b"")
 
-    def partial(self, job: Job, body: Frames) -> None:
-        if job is not self.unwanted:
-            self.say(job, "partial", frames_body(body))
+    def partial(self, delivery: Delivery, body: Frames) -> None:
+        if delivery is not self.unwanted:
+            self.say(delivery, "partial", frames_body(body))
 
-    def release(self, job: Job) -> bool:
-        if job is self.unwanted:
+    def release(self, delivery: Delivery) -> bool:
+        if delivery is self.unwanted:
             self.held = None
             self.poll()
         return True
 
-    def final(self, job: Job, body: Frames) -> None:
-        if job is self.unwanted:
-            self.release(job)
+    def final(self, delivery: Delivery, body: Frames) -> None:
+        if delivery is self.unwanted:
+            self.release(delivery)
             return
         self.held = None
-        self.say(job, "next&wait=300&bound", frames_body(body))
+        self.say(delivery, "next&wait=300&bound", frames_body(body))
 
-    def fail(self, job: Job, code: str, text: str) -> bool:
-        if job is self.unwanted:
-            self.release(job)
+    def fail(self, delivery: Delivery, code: str, text: str) -> bool:
+        if delivery is self.unwanted:
+            self.release(delivery)
             return False
         self.held = None
-        self.say(job, f"failure={quote(code)}&next&wait=300&bound", text.encode(), "text/plain")
+        self.say(delivery, f"failure={quote(code)}&next&wait=300&bound", text.encode(), "text/plain")
         return False

@@ -39,7 +39,7 @@ from polydomo.model.tuning import Tuning
 from polydomo.protocols.memo.store_api import MemoValues, StoreFault
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body, join, split
-from polydomo.wire.link import Handler, Hub
+from polydomo.wire.link import Hub, LinkHandler
 from sim.suspended import excuse_suspension
 
 SERVICES = (b"memo.a", b"memo.b", b"plain", b"keyed")
@@ -98,7 +98,7 @@ class Peer(Session):
     protocol = "scripted"
 
     def __init__(self, world: "World") -> None:
-        super().__init__(world.broker, DetachedLink(Hub(), Handler(), "scripted"))
+        super().__init__(world.broker, DetachedLink(Hub(), LinkHandler(), "scripted"))
         self.world = world
         self.worker: Worker | None = None
         self.jobs: list[tuple[Request, Key]] = []

@@ -14,7 +14,7 @@ from polydomo.limits import CONNECT_TIME
 from polydomo.protocols.ends import ANNOUNCED, ClientEnd, WorkerEnd
 from polydomo.wire import frames, sp
 from polydomo.wire.close_reason import CloseCause
-from polydomo.wire.link import DEFAULT_BOUNDS, Bounds, Handler, Hub, Link
+from polydomo.wire.link import DEFAULT_BOUNDS, Bounds, Hub, Link, LinkHandler
 from polydomo.wire.security.mechanism import Mechanism
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.link import ZmtpLink
@@ -82,7 +82,7 @@ class Peer(clock.Process):
         raise NotImplementedError
 
 
-class Line(Owner, Handler):
+class Line(Owner, LinkHandler):
     """One connection of a peer, from the attempt to connect until it is closed."""
 
     def __init__(

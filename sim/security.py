@@ -7,9 +7,9 @@ credentials and the right is never rejected. All keys and nonces come from the s
 from random import Random
 from typing import TYPE_CHECKING
 
-from polydomo.broker.guard.rules import AccessRules, Quota, Rule
+from polydomo.broker.guard.rules import AccessRule, AccessRules, Quota
 from polydomo.protocols import registry
-from polydomo.protocols.ends import Event, Failure, Job, Reply
+from polydomo.protocols.ends import Delivery, Event, Failure, Reply
 from polydomo.server.access.file import ANONYMOUS, Credentials
 from polydomo.web.session import HttpSession
 from polydomo.wire.close_reason import CloseCause
@@ -67,15 +67,15 @@ class Guard:
         node.broker.access.replace(self._rules())
 
     def _rules(self) -> AccessRules:
-        rules = [Rule(1, [HONEST, ANONYMOUS], EVERYTHING)]
+        rules = [AccessRule(1, [HONEST, ANONYMOUS], EVERYTHING)]
         if self.allowed:
-            rules.append(Rule(2, [GUEST], {"call": ["*"]}))
+            rules.append(AccessRule(2, [GUEST], {"call": ["*"]}))
         first = self.node.world.services[0].decode()
         rules += [
-            Rule(3, [OUTSIDER], {"call": [first, "default", "titanic.*"]}),
-            Rule(4, [EVALUATOR], {"call": ["*"]}),
-            Rule(5, [READER], {"inspect": ["*"]}),
-            Rule(6, [HASTY], {"call": [first]}),
+            AccessRule(3, [OUTSIDER], {"call": [first, "default", "titanic.*"]}),
+            AccessRule(4, [EVALUATOR], {"call": ["*"]}),
+            AccessRule(5, [READER], {"inspect": ["*"]}),
+            AccessRule(6, [HASTY], {"call": [first]}),
         ]
         known = [HONEST, GUEST, ANONYMOUS, *FEW, EVALUATOR, READER, HASTY]
         return AccessRules(known, rules, {HASTY: Quota(requests_per_second=1.0)})
@@ -156,7 +156,7 @@ class Intruder(Peer):
         guard = self.node.guard
         assert guard is not None
         steady = guard.changed_at < self.sent_at and guard.node is self.node
-        if isinstance(event, Job):
+        if isinstance(event, Delivery):
             self.world.breach("intruder", f"{self.name} was given a request, and may not offer anything")
         elif isinstance(event, Reply) and steady and not guard.allowed:
             self.world.breach(

@@ -14,7 +14,7 @@ from polydomo.protocols.detect import Detector
 from polydomo.protocols.pubsub.session import PublisherSession, SubscriberSession
 from polydomo.protocols.registry import Protocol
 from polydomo.wire.close_reason import CloseReason
-from polydomo.wire.link import Handler, Link
+from polydomo.wire.link import Link, LinkHandler
 from sim import dialogs
 from sim.dialog import Dialog
 
@@ -167,7 +167,7 @@ class Tap:
                 self.dialog.said(frames)
 
 
-class TappedSession(Handler):
+class TappedSession(LinkHandler):
     """The handler of a link: passes everything to the session, and messages to the tap too."""
 
     def __init__(self, tap: Tap, session: Session) -> None:
@@ -219,5 +219,5 @@ class TappedDetector(Detector):
             session.become_sibling()
         return session
 
-    def handler_of(self, session: Session) -> Handler:
+    def handler_of(self, session: Session) -> LinkHandler:
         return self.tap.in_front_of(session)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from polydomo.protocols.dcp.ends import DcpWorkerEnd
-from polydomo.protocols.ends import Cancelled, Dismissed, Event, Job, Revoked, WorkerEnd
+from polydomo.protocols.ends import Cancelled, Delivery, Dismissed, Event, Revoked, WorkerEnd
 from polydomo.protocols.mdp.ends import Mdp1WorkerEnd
 from sim.http_ends import HttpWorkerEnd, worker_end
 from sim.options import FORWARD_TO
@@ -30,9 +30,9 @@ class GuidePhpWorkerEnd(Mdp1WorkerEnd):
 class Execution:
     """A job that is running."""
 
-    def __init__(self, number: int, job: Job, tag: str, partials: int) -> None:
+    def __init__(self, number: int, delivery: Delivery, tag: str, partials: int) -> None:
         self.number = number
-        self.job = job
+        self.delivery = delivery
         self.tag = tag
         self.partials = partials
         self.sent = 0
@@ -57,7 +57,7 @@ class Worker(Peer):
             self.slots, self.prefetch = world.options.credit, world.options.prefetch
         elif protocol in WINDOWED and self.extended:
             self.prefetch = world.options.prefetch
-        self.unstarted: list[Job] = []  # prefetched
+        self.unstarted: list[Delivery] = []  # prefetched
         self.line: Line | NngSocket | None = None
         self.running: dict[Execution, None] = {}
         self.failures = 0
@@ -134,7 +134,7 @@ class Worker(Peer):
     def _on_event(self, line: Line | NngSocket, event: Event) -> None:
         if line is not self.line:
             return
-        if isinstance(event, Job):
+        if isinstance(event, Delivery):
             if self.prefetch and len(self.running) >= self.slots:
                 self.unstarted.append(event)
             else:
@@ -147,25 +147,25 @@ class Worker(Peer):
             self._lost(line, "dismissed")
 
     def _unwanted(self, line: Line | NngSocket, event: Cancelled | Revoked) -> None:
-        """The broker asks for an unstarted job, or the job was cancelled."""
+        """The broker asks for a request that has not started, or the request was cancelled."""
         end = line.end
         assert isinstance(end, WorkerEnd)
-        job = event.job
-        waiting = [one for one in self.unstarted if one is job]
+        delivery = event.delivery
+        waiting = [one for one in self.unstarted if one is delivery]
         if waiting:
-            self.unstarted = [one for one in self.unstarted if one is not job]
+            self.unstarted = [one for one in self.unstarted if one is not delivery]
             self.world.count("job released")
-            end.release(job)
+            end.release(delivery)
         elif isinstance(event, Revoked):
             self.world.count("job kept")
-            end.keep(job)
+            end.keep(delivery)
         else:
             for execution in list(self.running):
-                if execution.job is job and self.rng.random() < 0.5:
+                if execution.delivery is delivery and self.rng.random() < 0.5:
                     self.world.count("job stopped")
                     execution.over = True
                     del self.running[execution]
-                    end.release(job)
+                    end.release(delivery)
                     self._next(line)
         line.flush()
 
@@ -173,18 +173,18 @@ class Worker(Peer):
         if self.unstarted and self.line is line and len(self.running) < self.slots:
             self._start(line, self.unstarted.pop(0))
 
-    def _start(self, line: Line | NngSocket, job: Job) -> None:
+    def _start(self, line: Line | NngSocket, delivery: Delivery) -> None:
         rng = self.rng
         options = self.options
         world = self.world
-        found = TAG.search(b"".join(job.body)[:256])
+        found = TAG.search(b"".join(delivery.body)[:256])
         tag = found[1].decode() if found else ""
-        if OUTSIDE in b"".join(job.body) and (job.service or self.services[0]) == FORWARD_TO:
+        if OUTSIDE in b"".join(delivery.body) and (delivery.service or self.services[0]) == FORWARD_TO:
             world.breach("trespass", f"{self.name} got a request whose origin may not call {FORWARD_TO!r}")
         trouble = world.troubled
         partials = rng.randint(1, 4) if rng.random() < options.partials else 0
         world.executions += 1
-        execution = Execution(world.executions, job, tag, partials)
+        execution = Execution(world.executions, delivery, tag, partials)
         self.running[execution] = None
         name = line.name if isinstance(line, Line) else self.name
         self.note("job", tag, execution.number, name, partials)
@@ -205,7 +205,7 @@ class Worker(Peer):
         end = self._working(line, execution)
         if end is not None and execution.sent == number:
             execution.sent += 1
-            end.partial(execution.job, [execution.part(f"p{number}")])
+            end.partial(execution.delivery, [execution.part(f"p{number}")])
             line.flush()
 
     def _finish(self, line: Line | NngSocket, execution: Execution) -> None:
@@ -217,13 +217,13 @@ class Worker(Peer):
         trouble = self.world.troubled
         execution.over = True
         del self.running[execution]
-        job = execution.job
+        delivery = execution.delivery
         if self.unstarted:
             self.later(0.0, lambda: self._next(line))
         if trouble and rng.random() < options.failing:
             self.note("fail", execution.tag, execution.number)
             self.world.count("job failed")
-            if end.fail(job, "broken", "simulated failure"):
+            if end.fail(delivery, "broken", "simulated failure"):
                 line.close()
                 self._lost(line, "a job failed")
             else:
@@ -231,19 +231,19 @@ class Worker(Peer):
             return
         if (
             isinstance(end, DcpWorkerEnd)
-            and job.service != FORWARD_TO
+            and delivery.service != FORWARD_TO
             and trouble
             and rng.random() < options.forwarding
         ):
             self.note("forward", execution.tag, execution.number)
             self.world.count("forward")
-            end.forward(job, FORWARD_TO, job.body)
+            end.forward(delivery, FORWARD_TO, delivery.body)
             line.flush()
             return
         for number in range(execution.sent, execution.partials):
-            end.partial(job, [execution.part(f"p{number}")])
+            end.partial(delivery, [execution.part(f"p{number}")])
         self.note("answer", execution.tag, execution.number)
-        end.final(job, [execution.part("end"), b"..."])
+        end.final(delivery, [execution.part("end"), b"..."])
         if self.protocol != "memo" and trouble and rng.random() < options.repeating:
             self.world.count("repeated reply")
             replies = [message for message in end.out if any(execution.part("end") in frame for frame in message)]

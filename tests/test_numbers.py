@@ -56,7 +56,7 @@ def test_every_field_of_the_core_and_the_protocols_can_be_set_or_is_fixed() -> N
         given = {word.arg for call in ast.walk(method) if isinstance(call, ast.Call) for word in call.keywords}
         assert {field.name for field in dataclasses.fields(record)} - given == FIXED[name]
     assert plain.policy().max_message == plain.limits.max_message
-    assert sections.Limits().max_message == plain.limits.max_message
+    assert sections.LimitsSection().max_message == plain.limits.max_message
 
 
 def _defaults(tree: ast.Module) -> list[ast.expr]:

@@ -5,7 +5,7 @@ import pytest
 from polydomo.protocols.dbp.ends import DbpEnd, Info
 from polydomo.protocols.detect import Detector
 from polydomo.wire import frames
-from polydomo.wire.link import Handler, Hub
+from polydomo.wire.link import Hub, LinkHandler
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.across.kinds import CLIENTS, WORKERS
 from tests.across.world import Client, Worker, World, carry
@@ -21,7 +21,7 @@ DIALECTS = {
 PROTOCOLS = {name: DIALECTS.get(name, name) for name in WORKERS}
 
 
-class Asking(Handler):
+class Asking(LinkHandler):
     """A DBP client or service on a connection of its own."""
 
     def __init__(self, world: World) -> None:

@@ -12,8 +12,8 @@ import pytest
 import zmq
 
 from polydomo import testing
-from polydomo.protocols.ends import ClientEnd, Event, Frames, Job, Reply, WorkerEnd
-from polydomo.wire.link import Handler, Hub
+from polydomo.protocols.ends import ClientEnd, Delivery, Event, Frames, Reply, WorkerEnd
+from polydomo.wire.link import Hub, LinkHandler
 from sim.http_ends import HttpClientEnd, HttpPeerLink
 from tests.across.kinds import CLIENTS, PAIRS, WORKERS
 
@@ -73,7 +73,7 @@ class Nng:
         self.pool.shutdown()
 
 
-class Http(Handler):
+class Http(LinkHandler):
     """An end on a TCP connection that speaks HTTP."""
 
     def __init__(self, end: End, url: str) -> None:
@@ -117,7 +117,7 @@ def converse(client: Zmq | Nng | Http, worker: Zmq | Nng | Http) -> Frames:
     end = time.monotonic() + WAIT
     while time.monotonic() < end:
         for event in worker.exchange():
-            assert isinstance(event, Job)
+            assert isinstance(event, Delivery)
             worker.end.final(event, [frame[::-1] for frame in event.body])
             worker.end.beat()  # libmdp's first reply counts once its next message shows that it is not majortomo's
         for event in client.exchange():

@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable
 
 from polydomo.broker.broker import Broker
-from polydomo.broker.guard.rules import AccessRules, Rule
+from polydomo.broker.guard.rules import AccessRule, AccessRules
 from polydomo.broker.policy import Policy
 from polydomo.model.listener_roles import SHARED, Role
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.detect import Detector
-from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Dismissed, Event, Failure, Frames, Job, Reply, WorkerEnd
+from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Delivery, Dismissed, Event, Failure, Frames, Reply, WorkerEnd
 from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.server.http.site import mount_pages
 from polydomo.stores.memory import MemoryBackend
@@ -17,7 +17,7 @@ from polydomo.web.api import HttpApi
 from polydomo.web.session import HttpSession, Site
 from polydomo.wire import frames, sp
 from polydomo.wire.http.link import HttpLink
-from polydomo.wire.link import DEFAULT_BOUNDS, Bounds, Handler, Hub, Link
+from polydomo.wire.link import DEFAULT_BOUNDS, Bounds, Hub, Link, LinkHandler
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.extensions import Extensions
 from polydomo.wire.zmtp.link import ZmtpLink
@@ -64,7 +64,7 @@ class World:
         self.curve = CurveWorld() if CURVE_SIDES else None
         if CURVE_SIDES:
             everyone = ["alice", "anonymous"]
-            rule = Rule(1, everyone, {"call": ["*"], "offer": ["*"], "inspect": ["*"], "publish": ["*"]})
+            rule = AccessRule(1, everyone, {"call": ["*"], "offer": ["*"], "inspect": ["*"], "publish": ["*"]})
             self.broker.access.replace(AccessRules(everyone, [rule]))
 
     def settle(self) -> None:
@@ -101,7 +101,7 @@ class World:
             self.settle()
 
 
-class Line(Handler):
+class Line(LinkHandler):
     """One connection: the peer's end, its link, and the broker's link."""
 
     def __init__(self, world: World, end: ClientEnd | WorkerEnd, role: Role = SHARED) -> None:
@@ -242,7 +242,7 @@ class Worker:
         self.world = world
         self.make = make
         self.service = service
-        self.jobs: list[Job] = []
+        self.jobs: list[Delivery] = []
         self.open()
 
     def open(self) -> None:
@@ -259,7 +259,7 @@ class Worker:
         """Reads what has arrived."""
         events, self.line.events = self.line.events, []
         for event in events:
-            if isinstance(event, Job):
+            if isinstance(event, Delivery):
                 self.jobs.append(event)
             elif isinstance(event, Dismissed):
                 self.line.close()
@@ -267,7 +267,7 @@ class Worker:
         if not self.line.open:
             self.open()
 
-    def take(self) -> Job:
+    def take(self) -> Delivery:
         """The one job that it has been given since the last."""
         self.look()
         (job,) = self.jobs
@@ -278,12 +278,12 @@ class Worker:
         self.look()
         return not self.jobs
 
-    def final(self, job: Job, body: Frames) -> None:
-        self.end.final(job, body)
+    def final(self, delivery: Delivery, body: Frames) -> None:
+        self.end.final(delivery, body)
         self.world.settle()
 
-    def fail(self, job: Job, code: str, text: str) -> None:
-        again = self.end.fail(job, code, text)
+    def fail(self, delivery: Delivery, code: str, text: str) -> None:
+        again = self.end.fail(delivery, code, text)
         self.world.settle()
         if again:
             self.line.close()

@@ -13,7 +13,7 @@ import httpx
 import zmq
 
 from polydomo.protocols import registry
-from polydomo.protocols.ends import Failure, Job, Reply
+from polydomo.protocols.ends import Delivery, Failure, Reply
 from tests.cli.shell import PATIENCE, Running
 from tests.plain_http import http_client
 
@@ -210,7 +210,7 @@ class Worker:
                 self.end.beat()
                 continue
             for event in events:
-                if isinstance(event, Job):
+                if isinstance(event, Delivery):
                     body = b"".join(event.body)
                     self.heard.append(body)
                     if self.forwards:

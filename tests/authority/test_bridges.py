@@ -2,25 +2,25 @@
 
 import pytest
 
-from polydomo.broker.guard.rules import AccessRules, Rule
+from polydomo.broker.guard.rules import AccessRule, AccessRules
 from polydomo.model.principals import BRIDGE_OUT
 from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.wire.frames import MORE, bounds, join
-from polydomo.wire.link import Handler, Link
+from polydomo.wire.link import Link, LinkHandler
 from polydomo.wire.zmtp.extensions import Extensions
 from tests.broker.net import Bridge, Net, Node, Peer
 
 IDENTITY = b"0123456789abcdef"
 PRINCIPALS = ["admin", "alice", "pool", "east"]
 RULES = [
-    Rule(1, ["admin"], {"admin": ["*"]}),
-    Rule(2, ["alice"], {"call": ["*"], "subscribe": ["*"]}),
-    Rule(3, ["pool"], {"offer": ["*"], "publish": ["*"]}),
-    Rule(4, ["east"], {"bridge": ["open", "news.*"]}),
+    AccessRule(1, ["admin"], {"admin": ["*"]}),
+    AccessRule(2, ["alice"], {"call": ["*"], "subscribe": ["*"]}),
+    AccessRule(3, ["pool"], {"offer": ["*"], "publish": ["*"]}),
+    AccessRule(4, ["east"], {"bridge": ["open", "news.*"]}),
 ]
 
 
-def node_with(net: Net, name: str = "a", rules: list[Rule] | None = None) -> Node:
+def node_with(net: Net, name: str = "a", rules: list[AccessRule] | None = None) -> Node:
     node = net.node(name)
     node.broker.access.replace(AccessRules(PRINCIPALS, RULES if rules is None else rules))
     return node
@@ -37,7 +37,7 @@ class Hostile:
 
     def __init__(self, node: Node, principal: str = "east", caller: bool = False) -> None:
         self.node = node
-        self.link = Link(node.net.hub, Handler(), "the hostile broker")
+        self.link = Link(node.net.hub, LinkHandler(), "the hostile broker")
         self.link.principal = principal
         self.link.extensions = Extensions(origin=True)
         self.session = BridgeSession(node.broker, self.link, caller)

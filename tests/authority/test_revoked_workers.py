@@ -9,7 +9,7 @@ import cbor2
 import pytest
 
 from polydomo.broker.guard import revocation
-from polydomo.broker.guard.rules import AccessRules, Rule
+from polydomo.broker.guard.rules import AccessRule, AccessRules
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from tests.authority.place import Place, emqp, schedule, wait_for
 from tests.authority.test_bridges import IDENTITY, PRINCIPALS, RULES, Hostile, node_with, peer
@@ -145,7 +145,7 @@ def test_a_request_without_a_reply_does_not_run_after_its_right_is_gone(place: P
 
 def memo_worker() -> tuple[World, Any, bytes]:
     world = World()
-    world.broker.access.replace(AccessRules(["bob"], [Rule(1, ["bob"], {"offer": ["weak"]})]))
+    world.broker.access.replace(AccessRules(["bob"], [AccessRule(1, ["bob"], {"offer": ["weak"]})]))
     bob = world.connect()
     bob.session.principal = "bob"
     return world, bob, bob.worker(10, "weak")
@@ -173,7 +173,7 @@ def test_a_memo01_worker_that_is_away_ends_with_its_right() -> None:
 
 
 def only(*names: str) -> AccessRules:
-    return AccessRules(PRINCIPALS, [*RULES[:3], Rule(4, ["east"], {"bridge": list(names)})])
+    return AccessRules(PRINCIPALS, [*RULES[:3], AccessRule(4, ["east"], {"bridge": list(names)})])
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def test_a_bridge_with_an_open_request_that_it_lost_is_disconnected(node: Node) 
 
 def test_the_rights_that_a_bridge_has_as_a_client_are_not_those_of_its_clients(node: Node) -> None:
     node.broker.access.replace(
-        AccessRules(PRINCIPALS, [*RULES[:3], Rule(4, ["east"], {"bridge": ["open"], "call": ["secret"]})])
+        AccessRules(PRINCIPALS, [*RULES[:3], AccessRule(4, ["east"], {"bridge": ["open"], "call": ["secret"]})])
     )
     worker = peer(node, "pool").offer(b"secret", credit=9)
     peer(node, "east").ask(b"secret", 1)  # allowed, and remembered

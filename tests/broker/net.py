@@ -12,7 +12,7 @@ from polydomo.model.session import Session
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.wire.frames import Body, bounds, join, split
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import Hub, Link, LinkHandler
 
 
 class Named(Entropy):
@@ -53,7 +53,7 @@ class Peer(Session):
     def __init__(self, node: "Node") -> None:
         self.protocol = "plain"
         self.takes_partials = True
-        super().__init__(node.broker, Link(node.net.hub, Handler(), f"peer of {node.name}"))
+        super().__init__(node.broker, Link(node.net.hub, LinkHandler(), f"peer of {node.name}"))
         self.node = node
         self.answers: list[tuple[object, str, bytes]] = []  # ref, "partial" or an outcome, content
         self.jobs: list[tuple[Worker, Request, bytes]] = []  # worker, request, token
@@ -151,7 +151,7 @@ class Bridge:
         self.ends: list[BridgeSession] = []
         self.up = True
         for node, caller in ((near, True), (far, False)):
-            link = Link(node.net.hub, Handler(), f"bridge of {node.name}")
+            link = Link(node.net.hub, LinkHandler(), f"bridge of {node.name}")
             session = BridgeSession(node.broker, link, caller, sibling)
             link.handler = session
             node.broker.session_opened(session)

@@ -8,7 +8,7 @@ from polydomo.model.service import Departure, Worker
 from polydomo.model.session import Session
 from polydomo.model.tuning import Tuning
 from polydomo.wire.frames import Body, join, split
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import Hub, Link, LinkHandler
 from tests.entropy import Zeros
 
 START = 1000.0
@@ -122,7 +122,7 @@ class Peer(Session):
 
     def __init__(self, world: World, protocol: str = "scripted") -> None:
         self.protocol = protocol
-        super().__init__(world.broker, Link(world.hub, Handler(), "scripted"))
+        super().__init__(world.broker, Link(world.hub, LinkHandler(), "scripted"))
         self.link.handler = self
         self.world = world
         self.core = world.broker

@@ -6,7 +6,7 @@ from polydomo.model.service import Service, Worker
 from polydomo.native import is_compiled
 from polydomo.protocols.mdp.mdp1 import Mdp1Session
 from polydomo.protocols.mdx.session import MdxSession
-from polydomo.wire.link import Handler, Hub
+from polydomo.wire.link import Hub, LinkHandler
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.broker.rig import World
 from tests.wire.zmtp.rig import GREETING_31, ready
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled classes have fie
 
 def test_hot_objects_share_their_keys() -> None:
     world = World()
-    link = ZmtpLink(Hub(), Handler(), "tcp://127.0.0.1:1")
+    link = ZmtpLink(Hub(), LinkHandler(), "tcp://127.0.0.1:1")
     link.receive(GREETING_31 + ready())
     link.owner, link.source, link.local = world, "127.0.0.1", False  # as the server does
     sessions = [Mdp1Session(world.broker, link), MdxSession(world.broker, link)]

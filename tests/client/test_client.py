@@ -28,7 +28,7 @@ from polydomo import (
 )
 from polydomo.limits import MAX_BODY, MAX_BODY_FRAMES, MAX_MESSAGE, MAX_SERVICE_NAME
 from polydomo.protocols import registry
-from polydomo.server.settings.sections import Limits
+from polydomo.server.settings.sections import LimitsSection
 from polydomo.server.settings.settings import Settings
 from polydomo.wire import frames
 from tests.server.raw import dealer
@@ -174,7 +174,7 @@ def test_headers_over_a_protocol_without_them_are_refused(protocol: str) -> None
 
 def test_a_broker_that_does_not_read_slows_the_client_down() -> None:
     """40 MB for a broker that takes ten requests at a time: callers wait, everything arrives, nothing is dropped."""
-    settings = Settings(limits=Limits(max_outstanding=10))
+    settings = Settings(limits=LimitsSection(max_outstanding=10))
     with testing.broker(settings=settings) as broker, serving(broker):
 
         async def scenario() -> None:
@@ -187,7 +187,7 @@ def test_a_broker_that_does_not_read_slows_the_client_down() -> None:
 
 
 def test_waiting_for_a_broker_that_does_not_read_ends_at_the_deadline() -> None:
-    settings = Settings(limits=Limits(max_outstanding=1))
+    settings = Settings(limits=LimitsSection(max_outstanding=1))
     with testing.broker(settings=settings) as broker:
 
         async def scenario() -> None:

@@ -18,7 +18,7 @@ from polydomo import (
     Retries,
 )
 from polydomo.client import pool
-from polydomo.client.connection import Connection, connect
+from polydomo.client.connection import BrokerConnection, connect
 from polydomo.protocols import registry
 from tests.client.zmq_broker import Router
 from tests.ports import refusing_port
@@ -232,7 +232,7 @@ def test_refused_connections_are_retried_at_increasing_intervals(
 ) -> None:
     attempts: list[float] = []
 
-    async def counted(*arguments: Any) -> Connection:
+    async def counted(*arguments: Any) -> BrokerConnection:
         attempts.append(time.monotonic())
         return await connect(*arguments)
 

@@ -16,7 +16,7 @@ from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.ops import Get, Select, StoreError
 from polydomo.errors import SettingError
 from polydomo.journal.files import runs
-from polydomo.journal.files.retention import Bounds
+from polydomo.journal.files.retention import JournalBounds
 from polydomo.journal.reading.reader import Reader
 from polydomo.journal.schema import KINDS
 from polydomo.keys import read_pair, read_public, write_pair
@@ -73,7 +73,7 @@ class Images:
         make_jobs(place / "killed" / "jobs.db", self.killed, dice, close=False)
         make_memo(place / "closed" / "memo.db", self.content, close=True)
         make_memo(place / "killed" / "memo.db", self.content, close=False)
-        world, kept = started(place / "journal", Bounds(keep_age=AGES, roll_rows=200))
+        world, kept = started(place / "journal", JournalBounds(keep_age=AGES, roll_rows=200))
         live(world, 1, 300)
         kept.stop()
         self.rows = {

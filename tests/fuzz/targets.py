@@ -17,7 +17,7 @@ from polydomo.protocols.emqp import headers
 from polydomo.protocols.memo import messages
 from polydomo.wire import cbor, frames, sp
 from polydomo.wire.address import parse_url
-from polydomo.wire.link import Bounds, Handler, Hub, Link
+from polydomo.wire.link import Bounds, Hub, Link, LinkHandler
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.entropy import Counting
@@ -37,7 +37,7 @@ def target(function: Target) -> Target:
     return function
 
 
-class Messages(Handler):
+class Messages(LinkHandler):
     """Keeps what a link hands over."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from polydomo import (
     Worker,
     testing,
 )
-from polydomo.client.jobs import Jobs
+from polydomo.client.jobs import JobClient
 from polydomo.model.job_messages import write_message
 
 WAIT = 60.0
@@ -145,7 +145,7 @@ def test_a_run_of_a_schedule_is_not_repeated_after_a_lost_connection() -> None:
         return write_message({"job": "01KDVDNA000000000000000000", "schedules": []})
 
     async def main() -> None:
-        jobs = Jobs(ask, lambda leader: None)
+        jobs = JobClient(ask, lambda leader: None)
         errors.append(ConnectionLost("the answer was lost"))
         with pytest.raises(ConnectionLost):
             await jobs.fire("nightly", WAIT)

@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.broker.guard.rules import Rule
+from polydomo.broker.guard.rules import AccessRule
 from polydomo.model.name_patterns import compiled, is_pattern, matches, precision
 from polydomo.stores.memo import FILE, MemoStore
 
@@ -23,7 +23,7 @@ def test_patterns_are_globs_without_sets(pattern: str, name: str) -> None:
 def test_a_list_of_patterns_matches_what_one_of_them_matches(patterns: list[str], name: str) -> None:
     wanted = any(matches(pattern, name) for pattern in patterns)
     assert (compiled(patterns).fullmatch(name) is not None) == wanted
-    assert Rule(1, ["ci"], {"call": patterns}).allows("call", name) == wanted
+    assert AccessRule(1, ["ci"], {"call": patterns}).allows("call", name) == wanted
 
 
 def test_stored_replies_are_removed_by_the_same_patterns(tmp_path: Path) -> None:

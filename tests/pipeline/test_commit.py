@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from polydomo.pipeline.commit import EMPTY, Store, TablesBusy
+from polydomo.pipeline.commit import EMPTY, TablesBusy, TableStore
 from polydomo.pipeline.tables import TABLES
 
 UNITS = ["2026-01-31/07", "2026-01-31/08"]
@@ -19,7 +19,7 @@ class Killed(BaseException):
     """Simulates a kill: nothing catches it."""
 
 
-def stage(store: Store, table: str, text: str, hours: dict[int, int], name: str = "part") -> None:
+def stage(store: TableStore, table: str, text: str, hours: dict[int, int], name: str = "part") -> None:
     """Rows of a table with this text, in each hour."""
     for hour, count in hours.items():
         empty: dict[str, Any] = {column.name: None for column in TABLES[table].stored}
@@ -37,7 +37,7 @@ def texts(root: Path, table: str = "logs", column: str = "message") -> list[tupl
 
 
 def change(root: Path, text: str, hours: dict[int, int], step: Callable[[str], None] = lambda name: None) -> None:
-    with Store(str(root), step) as store:
+    with TableStore(str(root), step) as store:
         stage(store, "logs", text, hours)
         stage(store, "audit", text, {7: 1}, "00000001")
         store.commit({unit: {"segments": [text]} for unit in UNITS})
@@ -58,7 +58,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 
 def test_a_commit_replaces_its_units_and_nothing_else(tmp_path: Path) -> None:
     change(tmp_path, "old", {7: 3, 8: 2})
-    with Store(str(tmp_path)) as store:
+    with TableStore(str(tmp_path)) as store:
         stage(store, "logs", "new", {8: 1})
         store.commit({"2026-01-31/08": {"segments": ["new"]}})
         assert texts(tmp_path) == [(7, "old")] * 3 + [(8, "new")]
@@ -72,7 +72,7 @@ def test_a_commit_replaces_its_units_and_nothing_else(tmp_path: Path) -> None:
 
 def test_the_audit_is_replaced_run_by_run(tmp_path: Path) -> None:
     for run, text in (("00000001", "one"), ("00000002", "two"), ("00000001", "one again")):
-        with Store(str(tmp_path)) as store:
+        with TableStore(str(tmp_path)) as store:
             stage(store, "audit", text, {7: 1}, run)
             store.commit({"2026-01-31/09": {"segments": []}})
     assert texts(tmp_path, "audit", "says") == [(7, "one again"), (7, "two")]
@@ -103,7 +103,7 @@ def test_killed_at_every_step(steps: tuple[Path, list[str]], tmp_path: Path) -> 
 
         with pytest.raises(Killed):
             change(root, "new", {7: 2}, stop)
-        with Store(str(root)) as store:
+        with TableStore(str(root)) as store:
             taken = {unit: known["segments"] for unit, known in store.units().items()}
         new = place > names.index("before the intent")
         assert texts(root) == ([(7, "new")] * 2 if new else [(7, "old")] * 3 + [(8, "old")] * 2), name
@@ -127,21 +127,21 @@ def test_killed_again_while_it_recovers(steps: tuple[Path, list[str]], tmp_path:
     with pytest.raises(Killed):
         change(root, "new", {7: 2}, at("after the intent"))
     for wanted in ("moved", "removed", "noted"):
-        with pytest.raises(Killed), Store(str(root), at(wanted)):
+        with pytest.raises(Killed), TableStore(str(root), at(wanted)):
             pass
-    with Store(str(root)) as store:
+    with TableStore(str(root)) as store:
         assert texts(root) == [(7, "new")] * 2
         assert "completed" in store.recovered
 
 
 def test_two_runs_at_once(tmp_path: Path) -> None:
-    with Store(str(tmp_path)), pytest.raises(TablesBusy, match="another run"), Store(str(tmp_path)):
+    with TableStore(str(tmp_path)), pytest.raises(TablesBusy, match="another run"), TableStore(str(tmp_path)):
         pass
 
 
 def test_units_can_be_removed(tmp_path: Path) -> None:
     change(tmp_path, "old", {7: 3, 8: 2})
-    with Store(str(tmp_path)) as store:
+    with TableStore(str(tmp_path)) as store:
         store.replace([], store.published("logs", UNITS[0]), forget=[UNITS[0]])
         assert list(store.units()) == [UNITS[1]]
     assert texts(tmp_path) == [(8, "old")] * 2

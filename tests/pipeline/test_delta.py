@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from polydomo.errors import SettingError
 from polydomo.pipeline import maintain
 from polydomo.pipeline.batch import Options
-from polydomo.pipeline.commit import Store
+from polydomo.pipeline.commit import TableStore
 from polydomo.pipeline.tables import TABLES
 from tests.pipeline.comparing import table_rows
 from tests.pipeline.journals import record, write
@@ -64,7 +64,7 @@ def test_every_table_is_a_delta_table_with_the_same_rows(tmp_path: Path) -> None
 
 
 def change(root: Path, text: str, hours: dict[int, int], step: Callable[[str], None] = lambda name: None) -> None:
-    with Store(str(root), step, log=True) as store:
+    with TableStore(str(root), step, log=True) as store:
         stage(store, "logs", text, hours)
         stage(store, "audit", text, {7: 1}, "00000001")
         store.commit({unit: {"segments": [text]} for unit in UNITS})
@@ -101,7 +101,7 @@ def test_a_commit_that_is_killed_at_any_step_is_completed(tmp_path: Path) -> Non
             change(root, "new", {7: 2}, kill)
         logs, audit = seen(root)
         assert logs in (before, after) and audit in (["old"], ["new"]), f"{last}: a reader saw half of a version"
-        with Store(str(root)):
+        with TableStore(str(root)):
             pass  # completes it, or removes what was staged
         committed = number >= names.index("after the intent")
         assert seen(root) == ((after, ["new"]) if committed else (before, ["old"])), last

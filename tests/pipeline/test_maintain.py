@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from polydomo.cli.main import app
 from polydomo.journal import schema
-from polydomo.pipeline.commit import BY_RUN, Store, TablesBusy
+from polydomo.pipeline.commit import BY_RUN, TablesBusy, TableStore
 from polydomo.pipeline.maintain import Done, floor_of, maintain
 from polydomo.pipeline.tables import TABLES
 from tests.pipeline.comparing import comparable, table_rows
@@ -128,7 +128,7 @@ def test_killed_at_every_step_it_loses_and_doubles_nothing(made: Path, tmp_path:
             pass
         else:
             break
-        with Store(str(trial)):
+        with TableStore(str(trial)):
             pass  # the next run of anything finishes or undoes the change
         if before is None:
             assert rows_of(trial) == rows, number
@@ -166,7 +166,7 @@ def test_the_command_reports_its_work_and_refuses_locked_tables(tables: Path) ->
     done = CliRunner().invoke(app, ["pipeline", "maintain", "-t", str(tables), "--before", "2026-01-31T13:00", "-q"])
     assert done.exit_code == 0, done.output
     assert "files merged into" in done.output and "1 hours with" in done.output
-    with Store(str(tables)) as store:
+    with TableStore(str(tables)) as store:
         assert floor_of(store) == "2026-01-31/13"
         with pytest.raises(TablesBusy):
             maintain(str(tables))

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from polydomo.cli.main import app
 from polydomo.pipeline.report import charts, load, page, services, svg
-from polydomo.pipeline.report.data import Audit, Breach, Report
+from polydomo.pipeline.report.data import Audit, BrokenRule, Report
 from polydomo.pipeline.report.tables import Tables
 from tests.pipeline import small
 from tests.pipeline.small import BEGIN
@@ -220,9 +220,9 @@ def test_the_page_is_whole_fetches_nothing_and_lets_no_text_become_markup(report
         (Audit(0), "thin", "Nothing was checked"),
         (Audit(20), "kept", "No rule was broken. All 20 rules"),
         (Audit(20, unchecked=["fenced"]), "thin", "1 rule needs a higher journal level"),
-        (Audit(20, [Breach("a", "It holds.", 1, "")]), "broken", "Rule broken: It holds (once)."),
+        (Audit(20, [BrokenRule("a", "It holds.", 1, "")]), "broken", "Rule broken: It holds (once)."),
         (
-            Audit(20, [Breach(name, "It holds.", 2000, "") for name in "abcd"]),
+            Audit(20, [BrokenRule(name, "It holds.", 2000, "") for name in "abcd"]),
             "broken",
             "4 rules broken: It holds (2,000 times)",
         ),

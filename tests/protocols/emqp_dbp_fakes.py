@@ -10,7 +10,7 @@ from polydomo.model.tuning import Tuning
 from polydomo.protocols.emqp.session import EmqpSession
 from polydomo.wire import frames
 from polydomo.wire.frames import Body
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import Hub, Link, LinkHandler
 from tests.entropy import Counting
 
 WALL = 1_794_724_000.0  # the broker's epoch
@@ -72,7 +72,7 @@ class Peer:
     """The far end of one connection."""
 
     def __init__(self, table: Table, session_class: type[Session], peer: str) -> None:
-        self.link = Link(table.hub, Handler(), peer)
+        self.link = Link(table.hub, LinkHandler(), peer)
         self.session = session_class(table.broker, self.link)
         self.link.handler = self.session
         table.broker.session_opened(self.session)

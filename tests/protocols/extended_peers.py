@@ -5,7 +5,7 @@ from polydomo.protocols.dcp.ends import DcpClientEnd, DcpWorkerEnd
 from polydomo.protocols.dcp.session import DcpSession
 from polydomo.protocols.emqp.ends import EmqpClientEnd, EmqpWorkerEnd
 from polydomo.protocols.emqp.session import EmqpSession
-from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Job, WorkerEnd
+from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Delivery, WorkerEnd
 from polydomo.protocols.mdx.ends import MdxClientEnd, MdxWorkerEnd
 from polydomo.protocols.mdx.session import MdxSession
 from polydomo.wire.zmtp.extensions import Extensions, parse
@@ -53,11 +53,11 @@ def worker_of(rig: Rig, protocol: str, slots: int = 1, prefetch: int = 0) -> "tu
     return end, peer
 
 
-def jobs_of(end: WorkerEnd, peer: Peer) -> list[Job]:
+def jobs_of(end: WorkerEnd, peer: Peer) -> list[Delivery]:
     """Records everything it gets, and what it asks for."""
-    found: list[Job] = []
+    found: list[Delivery] = []
     while True:
         events = peer.exchange(end)
-        found += [event for event in events if isinstance(event, Job)]
+        found += [event for event in events if isinstance(event, Delivery)]
         if not events and not end.out:
             return found

@@ -9,7 +9,7 @@ from polydomo.model.session import Session
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.ends import ClientEnd, Event, WorkerEnd
 from polydomo.wire.frames import bounds, join
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import Hub, Link, LinkHandler
 from tests.entropy import Counting
 
 Frames = list[bytes]
@@ -75,7 +75,7 @@ class Peer:
 
     def __init__(self, rig: Rig, kind: type[Session]) -> None:
         self.rig = rig
-        self.link = Link(rig.hub, Handler(), f"peer {kind.protocol}")
+        self.link = Link(rig.hub, LinkHandler(), f"peer {kind.protocol}")
         self.session = kind(rig.broker, self.link)
         self.link.handler = self.session
         rig.broker.session_opened(self.session)

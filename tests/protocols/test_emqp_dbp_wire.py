@@ -11,14 +11,14 @@ from polydomo.protocols.dbp.session import DbpSession
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.emqp.ends import EmqpClientEnd, EmqpWorkerEnd
 from polydomo.protocols.emqp.session import EmqpSession
-from polydomo.protocols.ends import Job, Reply
+from polydomo.protocols.ends import Delivery, Reply
 from polydomo.wire import frames
-from polydomo.wire.link import Handler
+from polydomo.wire.link import LinkHandler
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.protocols.emqp_dbp_fakes import Table
 
 
-class Inbox(Handler):
+class Inbox(LinkHandler):
     def __init__(self) -> None:
         self.messages: list[list[bytes]] = []
 
@@ -75,7 +75,7 @@ def test_clients_and_workers_of_emqp_meet_a_router_on_one_port() -> None:
     worker.out.clear()
     for message in at_worker.hear():
         for event in worker.receive(message):
-            assert isinstance(event, Job)
+            assert isinstance(event, Delivery)
             worker.final(event, event.body)
     for message in worker.out:
         at_worker.say(*message)

@@ -3,10 +3,20 @@
 import pytest
 
 from polydomo.protocols.dcp.session import DcpSession
-from polydomo.protocols.ends import ANNOUNCED, Cancelled, ClientEnd, Dismissed, Failure, Job, Reply, Revoked, WorkerEnd
+from polydomo.protocols.ends import (
+    ANNOUNCED,
+    Cancelled,
+    ClientEnd,
+    Delivery,
+    Dismissed,
+    Failure,
+    Reply,
+    Revoked,
+    WorkerEnd,
+)
 from polydomo.protocols.mdx.session import MdxSession
 from polydomo.wire.frames import join
-from polydomo.wire.link import Bounds, Handler, Hub
+from polydomo.wire.link import Bounds, Hub, LinkHandler
 from polydomo.wire.zmtp.extensions import NO_EXTENSIONS, Extensions, parse
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.protocols.extended_peers import BROKER, SESSIONS, WORKERS, client_of, jobs_of, peer_of, worker_of
@@ -38,8 +48,8 @@ def test_extension_words_are_read_as_written() -> None:
 
 def connected(ours: bytes, theirs: bytes) -> "tuple[ZmtpLink, ZmtpLink]":
     """A dialing link and a listening one that have shaken hands."""
-    dialer = ZmtpLink(Hub(), Handler(), "b", listener=False, socket_type=b"DEALER", bounds=Bounds(extensions=ours))
-    listener = ZmtpLink(Hub(), Handler(), "a", bounds=Bounds(extensions=theirs))
+    dialer = ZmtpLink(Hub(), LinkHandler(), "b", listener=False, socket_type=b"DEALER", bounds=Bounds(extensions=ours))
+    listener = ZmtpLink(Hub(), LinkHandler(), "a", bounds=Bounds(extensions=theirs))
     for _ in range(4):
         listener.receive(b"".join(dialer.take()))
         dialer.receive(b"".join(listener.take()))
@@ -147,7 +157,7 @@ def test_a_job_that_was_not_started_is_released(rig: Rig, protocol: str) -> None
     assert len(jobs) == 3
     other, place = worker_of(rig, "mdx")
     (revoked,) = peer.exchange(worker)
-    assert isinstance(revoked, Revoked) and revoked.job is jobs[1]
+    assert isinstance(revoked, Revoked) and revoked.delivery is jobs[1]
     worker.release(jobs[1])
     peer.exchange(worker)
     (moved,) = jobs_of(other, place)
@@ -190,7 +200,7 @@ def test_a_job_that_was_started_is_kept(rig: Rig, protocol: str) -> None:
     worker_of(rig, "mdx")
     worker.final(first, [b"done"])
     (revoked,) = [event for event in peer.exchange(worker) if isinstance(event, Revoked)]
-    worker.keep(revoked.job)
+    worker.keep(revoked.delivery)
     worker.final(second, [b"done"])
     assert peer.exchange(worker) == []
     assert rig.notes.outcomes == ["ok", "ok"] and not rig.notes.stales
@@ -240,7 +250,7 @@ def test_a_cancel_that_crosses_the_reply_is_nothing(rig: Rig, protocol: str) -> 
     assert rig.notes.outcomes == ["ok"] and not rig.notes.violations
 
 
-def cancel_first_of_two(rig: Rig, client: ClientEnd, asker: Peer, protocol: str) -> "tuple[WorkerEnd, Peer, Job]":
+def cancel_first_of_two(rig: Rig, client: ClientEnd, asker: Peer, protocol: str) -> "tuple[WorkerEnd, Peer, Delivery]":
     """A worker of ``protocol`` holds the first of two requests, which its client has just cancelled."""
     worker, peer = worker_of(rig, protocol)
     client.request(1, b"echo", [b"1"])
@@ -257,7 +267,7 @@ def test_a_worker_gets_the_cancellation_and_answers_when_it_has_stopped(rig: Rig
     client, asker = client_of(rig, "mdx")
     worker, peer, job = cancel_first_of_two(rig, client, asker, protocol)
     (event,) = peer.exchange(worker)
-    assert isinstance(event, Cancelled) and event.job is job
+    assert isinstance(event, Cancelled) and event.delivery is job
     assert jobs_of(worker, peer) == []  # it is still busy
     worker.release(job)
     (following,) = jobs_of(worker, peer)
@@ -332,7 +342,7 @@ def test_a_worker_gets_a_cancellation_when_the_deadline_passes(rig: Rig) -> None
     rig.wait(1.5)
     assert rig.notes.outcomes == ["timeout", "timeout"]
     events = [event for event in peer.exchange(worker) if isinstance(event, Cancelled)]
-    assert [event.job for event in events] == [job]
+    assert [event.delivery for event in events] == [job]
     rig.broker.check_invariants()
 
 

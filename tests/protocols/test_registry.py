@@ -5,7 +5,7 @@ import pytest
 from polydomo.errors import SettingError
 from polydomo.model.tuning import Tuning
 from polydomo.protocols import registry
-from polydomo.wire.link import Handler, Hub
+from polydomo.wire.link import Hub, LinkHandler
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.broker.rig import World
@@ -46,7 +46,7 @@ def test_unknown() -> None:
 def test_every_entry_is_named_like_its_session() -> None:
     broker = World().broker
     for protocol in registry.PROTOCOLS:
-        link = (SpLink if protocol.wire == "sp" else ZmtpLink)(Hub(), Handler(), "")
+        link = (SpLink if protocol.wire == "sp" else ZmtpLink)(Hub(), LinkHandler(), "")
         assert protocol.session(broker, link).protocol == protocol.name
     assert len({protocol.name for protocol in registry.PROTOCOLS}) == len(registry.PROTOCOLS)
 

@@ -11,7 +11,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from polydomo.keys import write_pair
 from polydomo.protocols import registry
-from polydomo.protocols.ends import Event, Failure, Job, Reply
+from polydomo.protocols.ends import Delivery, Event, Failure, Reply
 from tests.certificates import Authority
 
 PATIENCE = 60.0  # seconds for what should happen at once
@@ -165,7 +165,7 @@ class Server(Peer):
                 continue
             for event in events:
                 self.heard += 1
-                if isinstance(event, Job):
+                if isinstance(event, Delivery):
                     self.end.final(event, [b"".join(event.body).upper()])
 
     def close(self) -> None:

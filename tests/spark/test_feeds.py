@@ -14,8 +14,8 @@ import polydomo
 import polydomo.logs
 import polydomo.testing
 from polydomo.errors import SettingError
-from polydomo.spark.feeds import Jobs, Logs, PagedFeed
-from polydomo.spark.live_source import JOBS, LOGS, SCHEMAS, DataLoss, LiveReader, Rows, Wanted, arrow_schema
+from polydomo.spark.feeds import JobFeed, Logs, PagedFeed
+from polydomo.spark.live_source import JOBS, LOGS, SCHEMAS, DataLoss, LiveReader, SpooledRows, Wanted, arrow_schema
 from polydomo.spark.spool import Entry, Spool
 
 
@@ -46,7 +46,7 @@ def test_results_of_jobs_in_the_order_in_which_they_ended(tmp_path: Path) -> Non
         worker = polydomo.Worker(broker.url)
         worker.add("wanted.a", work)
         worker.add("other", work)
-        feed = Jobs(broker.url, ("wanted.",), str(tmp_path / "spool"), "jobs", {})
+        feed = JobFeed(broker.url, ("wanted.",), str(tmp_path / "spool"), "jobs", {})
         with worker, polydomo.Client(broker.url) as client:
             assert read(feed, 0) == []
             jobs = [client.submit_job("wanted.a", str(n), key=f"key-{n}") for n in range(5)]
@@ -158,13 +158,15 @@ def test_rows_have_the_columns_of_their_schema(tmp_path: Path) -> None:
     options = {"to": "tcp://127.0.0.1:1", "spool": str(tmp_path)}
     more = {"job": "J", "key": "", "state": "done", "outcome": "ok", "reason": "", "attempts": 1}
     reader = LiveReader(Wanted.of({**options, "jobs": "a.*"}))
-    (batch,) = reader.read(Rows([Entry(1, moment, "a.b", b"x", None, more), Entry(2, moment, None, None, "gap", {})]))
+    (batch,) = reader.read(
+        SpooledRows([Entry(1, moment, "a.b", b"x", None, more), Entry(2, moment, None, None, "gap", {})])
+    )
     assert batch.schema == arrow_schema(JOBS)
     assert batch.to_pylist()[0] == {"n": 1, "time": moment, "service": "a.b", "body": b"x", "gap": None, **more}
     assert batch.to_pylist()[1]["gap"] == "gap"
     reader = LiveReader(Wanted.of({**options, "logs": ""}))
     (batch,) = reader.read(
-        Rows([Entry(1, moment, "a", None, None, {"message": "m", "record": 7, "fields": json.dumps({"a": 1})})])
+        SpooledRows([Entry(1, moment, "a", None, None, {"message": "m", "record": 7, "fields": json.dumps({"a": 1})})])
     )
     assert [field.name for field in batch.schema] == [part.split()[0] for part in SCHEMAS[LOGS].split(", ")]
     with pytest.raises(SettingError, match="one of the options"):

@@ -21,7 +21,7 @@ import polydomo.testing
 from polydomo.errors import SettingError
 from polydomo.spark import shipping
 from polydomo.spark.fleet import Fleet
-from polydomo.spark.fleet_task import Plan
+from polydomo.spark.fleet_task import WorkerPlan
 from polydomo.spark.scaling import Scaling
 from tests.pipeline.test_cluster import daemon
 
@@ -118,7 +118,7 @@ def test_a_worker_leaves_when_its_driver_asks_and_fails_when_it_is_gone(
         server = await asyncio.start_server(driver, "127.0.0.1", 0)
         where = ("127.0.0.1", server.sockets[0].getsockname()[1])
         try:
-            await _serve(Plan(broker.url, "alone", "fleet_code:add", where, "secret"), 3, 1)
+            await _serve(WorkerPlan(broker.url, "alone", "fleet_code:add", where, "secret"), 3, 1)
         finally:
             server.close()
         return said
@@ -174,7 +174,7 @@ def test_workers_serve_follow_the_queue_and_leave(
     spark: "SparkSession", broker: polydomo.testing.Broker, code: Path
 ) -> None:
     spark.sparkContext.addPyFile(str(code / "fleet_code.py"))
-    plan = Plan(broker.url, "fleet", "fleet_code:slow", ("", 0), "")
+    plan = WorkerPlan(broker.url, "fleet", "fleet_code:slow", ("", 0), "")
     with running(lambda: Fleet(spark, plan, Scaling(1, 2, quiet=0.5), 1)) as fleet:
         broker.wait_for("fleet", 1, PATIENCE)
         with polydomo.Client(broker.url, timeout=PATIENCE) as client:
@@ -194,7 +194,7 @@ def test_workers_serve_follow_the_queue_and_leave(
 def test_code_that_executors_cannot_import_is_reported_once(
     spark: "SparkSession", broker: polydomo.testing.Broker
 ) -> None:
-    plan = Plan(broker.url, "fleet", "nowhere_to_be_found:f", ("", 0), "")
+    plan = WorkerPlan(broker.url, "fleet", "nowhere_to_be_found:f", ("", 0), "")
     with pytest.raises(SettingError, match="cannot import 'nowhere_to_be_found'"):
         with running(lambda: Fleet(spark, plan, Scaling(1, 1), 1)):
             pass

@@ -24,7 +24,7 @@ from polydomo.spark.concurrent_calls import Target
 from polydomo.spark.keys import RequestKeys, job_prefix, run_prefix
 from polydomo.spark.sink import Sink
 from polydomo.spark.sql_function import run_calls
-from polydomo.spark.through import Plan, run_task
+from polydomo.spark.through import ThroughPlan, run_task
 from tests.spark.test_fleet import cluster
 
 WAIT = 60.0  # seconds: far more than anything here takes
@@ -73,7 +73,7 @@ def joined(count: int) -> "Callable[[BrokerServer], bool]":
 
 def by_through(to: str) -> int:
     text = pa.schema([("shout", pa.string())])
-    plan = Plan(Target(to), "counted", ("word",), 7, "raise", (), "bytes", text, text, "a-run")
+    plan = ThroughPlan(Target(to), "counted", ("word",), 7, "raise", (), "bytes", text, text, "a-run")
     words = pa.record_batch({"word": [f"w{n % (ROWS // 2)}" for n in range(ROWS)]})  # each of them twice
     return sum(batch.num_rows for batch in run_task(plan, [words]))
 

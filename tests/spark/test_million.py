@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 
 import polydomo
 from bench.spark_through import broker_process
-from polydomo.spark.sql_query import Limits
+from polydomo.spark.sql_query import QueryLimits
 from polydomo.spark.sql_service import SqlService
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ PATIENCE = 400.0
 def served(spark: "SparkSession") -> Iterator[tuple[str, int]]:
     """The address and the process of a broker, with the service."""
     with broker_process() as (url, process):
-        service = SqlService(spark, Limits(seconds=PATIENCE), concurrency=2)
+        service = SqlService(spark, QueryLimits(seconds=PATIENCE), concurrency=2)
         worker = polydomo.Worker(url, concurrency=2)
         worker.add("spark.sql", service.__call__, schema=service.schema)
         with worker, polydomo.Client(url) as client:

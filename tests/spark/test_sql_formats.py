@@ -13,9 +13,9 @@ pytest.importorskip("pyspark")
 
 from polydomo.errors import CallFailed
 from polydomo.spark import sql_formats
-from polydomo.spark.sql_query import ARROW, CSV, FORMATS, HTML, JSONL, MEDIA, Limits, Query
+from polydomo.spark.sql_query import ARROW, CSV, FORMATS, HTML, JSONL, MEDIA, Query, QueryLimits
 
-LIMITS = Limits(rows=1000)
+LIMITS = QueryLimits(rows=1000)
 TABLE = pa.RecordBatch.from_pylist(
     [
         {"id": 1, "name": 'two\nlines, "quoted"', "list": [1, 2], "when": datetime(2026, 1, 31, tzinfo=UTC), "price": Decimal("1.50")},

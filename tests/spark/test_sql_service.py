@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 import polydomo
 import polydomo.testing
 from polydomo.errors import CallFailed
-from polydomo.spark.sql_query import Limits
+from polydomo.spark.sql_query import QueryLimits
 from polydomo.spark.sql_service import SqlService
 from tests.plain_http import http_client
 
@@ -37,7 +37,7 @@ def session(spark: "SparkSession") -> "SparkSession":
 
 @pytest.fixture(scope="module")
 def served(session: "SparkSession", broker: polydomo.testing.Broker) -> Iterator[polydomo.testing.Broker]:
-    service = SqlService(session, Limits(rows=1_000_000, seconds=200.0), concurrency=2)
+    service = SqlService(session, QueryLimits(rows=1_000_000, seconds=200.0), concurrency=2)
     worker = polydomo.Worker(broker.url, concurrency=2)
     worker.add("spark.sql", service.__call__, schema=service.schema)
     with worker:

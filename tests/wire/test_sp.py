@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from polydomo.wire import sp
 from polydomo.wire.close_reason import CloseCause, CloseReason
-from polydomo.wire.link import PAUSE_AT_LIMIT, Handler, Hub, Link
+from polydomo.wire.link import PAUSE_AT_LIMIT, Hub, Link, LinkHandler
 from polydomo.wire.sp import SpLink
 
 REQ_HELLO = bytes.fromhex("0053500000300000")
@@ -14,7 +14,7 @@ REP_HELLO = bytes.fromhex("0053500000310000")
 RID = bytes.fromhex("80000001")
 
 
-class Catcher(Handler):
+class Catcher(LinkHandler):
     """Records what a link passes on; pauses or closes it on request."""
 
     def __init__(self) -> None:

@@ -1,10 +1,10 @@
 """Turns are fair by source, then by connection, and a round stays short for any number of waiting connections."""
 
-from polydomo.wire.link import Handler, Hub, Link, Turns
+from polydomo.wire.link import Hub, Link, LinkHandler, Turns
 
 
 def link(source: str) -> Link:
-    made = Link(Hub(), Handler(), f"tcp://{source}:1")
+    made = Link(Hub(), LinkHandler(), f"tcp://{source}:1")
     made.source = source
     return made
 
@@ -54,7 +54,7 @@ def test_a_connection_that_closed_is_forgotten() -> None:
 def test_a_link_that_waits_keeps_waiting_under_its_new_source() -> None:
     hub = Hub(Turns(work=600, share=100, least=10))
     assert hub.turns is not None
-    crowd = [Link(hub, Handler(), "tcp://10.0.0.1:1") for _ in range(3)]
+    crowd = [Link(hub, LinkHandler(), "tcp://10.0.0.1:1") for _ in range(3)]
     for each in crowd:
         each.source = "10.0.0.1"
         each.use_up()

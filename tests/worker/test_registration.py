@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from polydomo.client.connection import Connection
+from polydomo.client.connection import BrokerConnection
 from polydomo.limits import MAX_BODY
 from polydomo.protocols import registry
-from polydomo.protocols.ends import Job
+from polydomo.protocols.ends import Delivery
 from polydomo.protocols.mdx.ends import MdxWorkerEnd
 from polydomo.worker import registration
 
@@ -62,10 +62,10 @@ def test_a_worker_that_answered_is_not_silent_for_longer_than_an_interval(monkey
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: clock)
     end = registry.worker_end("mdx")
     assert isinstance(end, MdxWorkerEnd)
-    jobs: list[Job] = []
+    jobs: list[Delivery] = []
     post = registration.Registration(end, lambda _, job: jobs.append(job), lambda _, event: None)
     wire = Wire(clock, end)
-    post.connection = cast(Connection, wire)
+    post.connection = cast(BrokerConnection, wire)
     post.register([b"echo"], 1, 0)
     for n in range(40):  # answers at every place between two beats, and times without any
         clock.run_until(100.1 + n * 7.3)
@@ -82,11 +82,11 @@ def test_a_worker_that_answers_all_the_time_sends_no_heartbeats(monkeypatch: pyt
     clock = Clock()
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: clock)
     end = registry.worker_end("mdx")
-    jobs: list[Job] = []
+    jobs: list[Delivery] = []
     post = registration.Registration(end, lambda _, job: jobs.append(job), lambda _, event: None)
     assert isinstance(end, MdxWorkerEnd)
     wire = Wire(clock, end)
-    post.connection = cast(Connection, wire)
+    post.connection = cast(BrokerConnection, wire)
     post.register([b"echo"], 1, 0)
     for n in range(1000):
         clock.run_until(100.0 + n * 0.1)
@@ -115,7 +115,7 @@ def test_the_own_suspension_of_a_worker_is_not_the_silence_of_its_broker(monkeyp
     assert isinstance(end, MdxWorkerEnd)
     post = registration.Registration(end, lambda _, job: None, lambda _, event: None)
     wire = SilentWire(clock, end)
-    post.connection = cast(Connection, wire)
+    post.connection = cast(BrokerConnection, wire)
     post.register([b"echo"], 1, 0)
     clock.run_until(100.0 + end.interval)
     clock.now += 60.0  # its timer is late by nearly as much

@@ -55,9 +55,9 @@ def arguments(dice: random.Random, depth: int = 0) -> dict[str, Any]:
 
 
 def call(body: bytes) -> Call:
-    from polydomo.protocols.ends import Job
+    from polydomo.protocols.ends import Delivery
 
-    return Call(Job(b"x", [body]))
+    return Call(Delivery(b"x", [body]))
 
 
 @pytest.mark.parametrize("number", range(len(SCHEMAS)))

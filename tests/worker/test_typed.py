@@ -13,13 +13,13 @@ import pytest
 
 from polydomo.errors import CallFailed, SettingError
 from polydomo.model.service_schema import read_schema
-from polydomo.protocols.ends import Job
+from polydomo.protocols.ends import Delivery
 from polydomo.worker.call import Call
 from polydomo.worker.typed import Typed, is_typed
 
 
 def call(**arguments: object) -> Call:
-    return Call(Job(b"x", [json.dumps(arguments).encode()]))
+    return Call(Delivery(b"x", [json.dumps(arguments).encode()]))
 
 
 class Colour(enum.Enum):
@@ -127,7 +127,7 @@ def test_arguments_are_checked_and_the_result_is_json() -> None:
         assert text in caught.value.text and caught.value.text.startswith("add: ")
     for body in (b"[1]", b"nonsense", b"\xff", b"[" * 100_000):
         with pytest.raises(CallFailed, match=INVALID):
-            function(Call(Job(b"x", [body])))
+            function(Call(Delivery(b"x", [body])))
 
 
 INVALID = "invalid-arguments"

@@ -415,7 +415,7 @@ class Broker(BrokerApi):
         timekeeping.was_suspended(self, seconds)
 
     def set_timer(self, seconds: float, session: Session, key: object) -> None:
-        self.timers.add(self.now, self.now + seconds, timekeeping.Alarm(session, key))
+        self.timers.add(self.now, self.now + seconds, timekeeping.SessionTimer(session, key))
 
     # --- shutdown
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
 
 
-class Alarm:
+class SessionTimer:
     """A timer that a session set with ``set_timer``."""
 
     def __init__(self, session: Session, key: object) -> None:
@@ -114,7 +114,7 @@ def _timer_due(broker: "Broker", key: int, item: object) -> None:
     elif isinstance(item, Service):
         if item.timer == key:
             deadlines.service_due(broker, item)
-    elif isinstance(item, Alarm):
+    elif isinstance(item, SessionTimer):
         if not item.session.disconnected:
             item.session.on_timer(item.key)
     elif isinstance(item, (Siblings, Expiry)):

@@ -11,7 +11,7 @@ import typer
 from polydomo.cli.calls.call import read_body, write_raw, write_text
 from polydomo.cli.common import options
 from polydomo.cli.common.options import Json, To
-from polydomo.cli.common.render import Column, clock, in_zone, show, show_json
+from polydomo.cli.common.render import PrintedColumn, clock, in_zone, show, show_json
 from polydomo.cli.journal import search
 from polydomo.errors import SettingError
 from polydomo.journal.quantities import size
@@ -250,15 +250,15 @@ def jobs(
 
 
 JOBS = [
-    Column("job"),
-    Column("service"),
-    Column("state"),
-    Column("attempts", right=True),
-    Column("created"),
-    Column("due", spare=2),
-    Column("ended", spare=1),
-    Column("size", right=True, spare=3),
-    Column("reason", folds=True),
+    PrintedColumn("job"),
+    PrintedColumn("service"),
+    PrintedColumn("state"),
+    PrintedColumn("attempts", right=True),
+    PrintedColumn("created"),
+    PrintedColumn("due", spare=2),
+    PrintedColumn("ended", spare=1),
+    PrintedColumn("size", right=True, spare=3),
+    PrintedColumn("reason", folds=True),
 ]
 
 
@@ -309,18 +309,21 @@ def job(id: Id, to: To = None, json: Json = False, timeout: Timeout = 30.0) -> N
         "body": size(row["body_bytes"]) if row["body_bytes"] is not None else "",
         "result": size(row["result_bytes"]) if row["result_bytes"] is not None else "",
     }
-    show([Column("job"), Column(row["job"], folds=True)], [[name, text] for name, text in shown.items() if text])
+    show(
+        [PrintedColumn("job"), PrintedColumn(row["job"], folds=True)],
+        [[name, text] for name, text in shown.items() if text],
+    )
     if row["story"]:
         typer.echo("")
         show(ATTEMPTS, [attempt_cells(attempt) for attempt in row["story"]])
 
 
 ATTEMPTS = [
-    Column("attempt", right=True),
-    Column("started"),
-    Column("ended"),
-    Column("worker"),
-    Column("outcome", folds=True),
+    PrintedColumn("attempt", right=True),
+    PrintedColumn("started"),
+    PrintedColumn("ended"),
+    PrintedColumn("worker"),
+    PrintedColumn("outcome", folds=True),
 ]
 
 
@@ -459,12 +462,12 @@ def schedule_ls(to: To = None, json: Json = False, timeout: Timeout = 30.0) -> N
         show_json(rows)
     else:
         columns = [
-            Column("schedule"),
-            Column("service"),
-            Column("when"),
-            Column("zone"),
-            Column("missed"),
-            Column("next", folds=True),
+            PrintedColumn("schedule"),
+            PrintedColumn("service"),
+            PrintedColumn("when"),
+            PrintedColumn("zone"),
+            PrintedColumn("missed"),
+            PrintedColumn("next", folds=True),
         ]
         show(
             columns,

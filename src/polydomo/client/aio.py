@@ -6,11 +6,11 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from polydomo.client.jobs import NOT_LEADER, Jobs
+from polydomo.client.jobs import NOT_LEADER, JobClient
 from polydomo.client.message import Frame, Headers, Result, frames_of
 from polydomo.client.pending import Pending, Single, Stream
 from polydomo.client.pool import ExclusivePool, Pool, PooledConnection, SharedPool
-from polydomo.client.retry import Backoff, Retries
+from polydomo.client.retry import ReconnectDelay, Retries
 from polydomo.client.security import DEFAULT_URL, Security, targets
 from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchService, SettingError
 from polydomo.limits import CALL_TIME, CONNECT_TIME, MAX_JOB_KEY, MAX_SERVICE_NAME, POOL_CONNECTIONS
@@ -96,7 +96,7 @@ class AsyncClient:
         self._make_pool = new_pool
         self._pool = new_pool()
         self._loop: asyncio.AbstractEventLoop | None = None  # the event loop that owns the connections
-        self.jobs = Jobs(self._ask, self._moved)  # durable jobs: lists, dead jobs, schedules
+        self.jobs = JobClient(self._ask, self._moved)  # durable jobs: lists, dead jobs, schedules
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.protocol} {self.url}>"
@@ -147,7 +147,7 @@ class AsyncClient:
         retry = self.retry if retries is None else Retries.of(retries)
         if check:
             await self._check(name, seconds)
-        backoff = Backoff(retry.first, retry.most)
+        backoff = ReconnectDelay(retry.first, retry.most)
         attempt = 1
         while True:
             try:
@@ -183,7 +183,7 @@ class AsyncClient:
         retry = self.retry if retries is None else Retries.of(retries)
         if check:
             await self._check(name, seconds)
-        backoff = Backoff(retry.first, retry.most)
+        backoff = ReconnectDelay(retry.first, retry.most)
         loop = asyncio.get_running_loop()
         seen = False
         attempt = 1
@@ -454,7 +454,7 @@ def _deadline(seconds: float) -> float:
     return asyncio.get_running_loop().time() + min(seconds, FOREVER)
 
 
-async def _before_next(error: CallError, backoff: Backoff, deadline: float) -> None:
+async def _before_next(error: CallError, backoff: ReconnectDelay, deadline: float) -> None:
     """Waits before the next attempt, or raises ``error`` again if there should be none."""
     if not isinstance(error, ConnectionLost | CallTimeout) and not (
         isinstance(error, CallFailed) and error.code in REPEATABLE

@@ -6,9 +6,9 @@ import time
 from types import TracebackType
 from typing import Any, Self, cast
 
-from polydomo.client.connection import Connection, connect
+from polydomo.client.connection import BrokerConnection, connect
 from polydomo.client.discovery import open_beacon_socket
-from polydomo.client.retry import Backoff
+from polydomo.client.retry import ReconnectDelay
 from polydomo.client.security import Security, target
 from polydomo.client.suspension import running_timeout
 from polydomo.errors import CallFailed, CallTimeout, ConnectionLost, PolydomoError
@@ -97,7 +97,7 @@ class AsyncCatalog:
         self.timeout = timeout
         self.connect_timeout = connect_timeout
         self._dialog: Dialog | None = None
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -241,7 +241,7 @@ async def stay_registered(
     With ``udp``, the address at which the broker's broadcasts arrive, it beats by UDP while they arrive, otherwise over the connection. A
     registration that is denied is not tried again: raises CallFailed.
     """
-    backoff = Backoff()
+    backoff = ReconnectDelay()
     while True:
         beats: UdpBeats | None = None
         try:

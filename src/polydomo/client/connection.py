@@ -32,7 +32,7 @@ from polydomo.protocols.mdx.ends import MdxClientEnd
 from polydomo.wire import frames, sp
 from polydomo.wire.address import DISCOVER, IPC, Address
 from polydomo.wire.close_reason import CloseCause, CloseReason
-from polydomo.wire.link import ABORTING, OPEN, Bounds, Handler, Hub, Link
+from polydomo.wire.link import ABORTING, OPEN, Bounds, Hub, Link, LinkHandler
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.link import ZmtpLink
 
@@ -44,7 +44,7 @@ REFUSALS = (errno.ECONNREFUSED, errno.ENOENT, None)
 BOUNDS = Bounds(max_frame=MAX_ANSWER, max_message=MAX_ANSWER, extensions=ANNOUNCED)
 
 
-class Connection(asyncio.Protocol, Handler):
+class BrokerConnection(asyncio.Protocol, LinkHandler):
     """Created by ``connect``. ``on_event`` receives the parsed messages of the broker; ``on_lost`` receives the reason, once.
 
     After a change of the end (``end.request(...)``, ``end.beat()``, ...) call ``flush_soon``.
@@ -295,13 +295,13 @@ async def connect(
     on_lost: Callable[[PolydomoError], None],
     timeout: float,
     on_accepted: Callable[[], None] = lambda: None,
-) -> Connection:
+) -> BrokerConnection:
     """Connects and waits until the handshake is complete. Raises NotConnected, ProtocolViolation if the peer is not a broker, or
     AccessDenied if it rejects our credentials."""
     if address.kind != DISCOVER:
         return await _connect(address, end, on_event, on_lost, timeout, on_accepted)
 
-    def attempt(found: Address, seconds: float) -> Coroutine[Any, Any, Connection]:
+    def attempt(found: Address, seconds: float) -> Coroutine[Any, Any, BrokerConnection]:
         return _connect(replace(found, security=address.security), end, on_event, on_lost, seconds, on_accepted)
 
     proof = proof_of(address)
@@ -320,9 +320,9 @@ async def _connect(
     on_lost: Callable[[PolydomoError], None],
     timeout: float,
     on_accepted: Callable[[], None] = lambda: None,
-) -> Connection:
+) -> BrokerConnection:
     loop = asyncio.get_running_loop()
-    connection = Connection(address, end, on_event, on_lost, on_accepted)
+    connection = BrokerConnection(address, end, on_event, on_lost, on_accepted)
     complete = False
     try:
         async with running_timeout(timeout):

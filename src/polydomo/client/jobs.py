@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from polydomo.client.message import Result
-from polydomo.client.retry import Backoff as Waits
+from polydomo.client.retry import ReconnectDelay as Waits
 from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchJob, NotConnected, SettingError
 from polydomo.limits import RESULT_POLL
 from polydomo.model.job_messages import make_id, read_answer, write_message
@@ -46,7 +46,7 @@ def retries_of(retries: int | Backoff | None) -> object:
     return retries.to_json() if isinstance(retries, Backoff) else retries
 
 
-class Jobs:
+class JobClient:
     """``ask`` calls a service of the broker. ``moved`` is called when another broker is the leader, with its address if known."""
 
     def __init__(self, ask: Ask, moved: Callable[[str], None]) -> None:

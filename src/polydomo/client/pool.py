@@ -8,10 +8,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from polydomo.client.connection import Connection, connect, silent
+from polydomo.client.connection import BrokerConnection, connect, silent
 from polydomo.client.message import check_size
 from polydomo.client.pending import Pending
-from polydomo.client.retry import Backoff
+from polydomo.client.retry import ReconnectDelay
 from polydomo.client.suspension import SuspensionMeter, wait_running
 from polydomo.errors import CallTimeout, NotConnected, PolydomoError
 from polydomo.limits import CLOSE_TIME
@@ -22,7 +22,7 @@ from polydomo.wire.address import DISCOVER, Address
 class PooledConnection:
     """One connection and the calls that are open on it."""
 
-    connection: Connection
+    connection: BrokerConnection
 
     def __init__(self, end: ClientEnd, on_lost: "Callable[[PooledConnection], None]") -> None:
         self.end = end
@@ -85,7 +85,7 @@ class Pool:
         self.refused_timeout = refused_timeout  # the same while connections are refused
         self.closed = False
         self.all: set[PooledConnection] = set()
-        self._backoff = Backoff()
+        self._backoff = ReconnectDelay()
         self._trouble: NotConnected | None = None  # why the last attempt to connect failed
         self._accepted = False  # a program accepted the current attempt
 

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Self
 
 from polydomo.client.background import Background
-from polydomo.client.connection import Connection, connect
+from polydomo.client.connection import BrokerConnection, connect
 from polydomo.client.message import Frame, check_size, encode
-from polydomo.client.retry import Backoff
+from polydomo.client.retry import ReconnectDelay
 from polydomo.client.security import Security, target
 from polydomo.client.suspension import running_timeout, wait_running
 from polydomo.errors import NotConnected, PolydomoError, ProtocolViolation
@@ -174,10 +174,10 @@ class Sender:
         self.queue = queue
         self.news = asyncio.Event()  # something may be queued
         self.idle = asyncio.Event()  # nothing is queued
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
 
     async def run(self, address: Address) -> None:
-        backoff = Backoff()
+        backoff = ReconnectDelay()
         while True:
             end = PublisherEnd()
             try:
@@ -192,7 +192,7 @@ class Sender:
     def _lost(self, error: PolydomoError) -> None:
         self.news.set()
 
-    async def _send(self, connection: Connection, end: PublisherEnd) -> bool:
+    async def _send(self, connection: BrokerConnection, end: PublisherEnd) -> bool:
         """Sends until the connection is lost. Returns whether anything was sent."""
         useful = False
         while connection.alive:

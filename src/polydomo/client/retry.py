@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from polydomo.limits import BACKOFF_FIRST, BACKOFF_MOST
 
 
-class Backoff:
+class ReconnectDelay:
     """Exponential backoff with jitter: delays double up to the longest, each randomly shortened by up to half, so that peers do not retry
     in lockstep."""
 

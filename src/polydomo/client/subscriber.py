@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
-from polydomo.client.connection import Connection, connect
+from polydomo.client.connection import BrokerConnection, connect
 from polydomo.client.message import Message
 from polydomo.client.security import Security, target
 from polydomo.errors import NotConnected, PolydomoError
@@ -40,7 +40,7 @@ class AsyncSubscriber:
         self._connect_timeout = connect_timeout
         self._heard: asyncio.Queue[Published | PolydomoError] = asyncio.Queue()
         self._waiting = 0  # bytes of received messages that were not read yet
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
 
     async def __aenter__(self) -> Self:
         """Connects and subscribes. Raises NotConnected."""

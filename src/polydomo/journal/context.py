@@ -18,13 +18,13 @@ _FOUND = re.compile(rb"traceparent[:=] ?([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[
 _HEAD = 9 + 16 + 55  # bytes of a body in which its first frame shows whether it is a context
 
 
-class Context(NamedTuple):
+class TraceContext(NamedTuple):
     trace_id: int
     span_id: int
     flags: int
 
 
-def parse(text: str) -> Context | None:
+def parse(text: str) -> TraceContext | None:
     """
     >>> parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").flags
     1
@@ -35,7 +35,7 @@ def parse(text: str) -> Context | None:
     if len(parts) != 4 or [len(part) for part in parts] != [2, 32, 16, 2] or parts[0] == "ff":
         return None
     try:
-        found = Context(int(parts[1], 16), int(parts[2], 16), int(parts[3], 16))
+        found = TraceContext(int(parts[1], 16), int(parts[2], 16), int(parts[3], 16))
     except ValueError:
         return None
     return found if found.trace_id and found.span_id else None

@@ -11,7 +11,7 @@ from polydomo.broker.broker import Broker
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.errors import PolydomoError, SettingError
 from polydomo.journal.files import runs
-from polydomo.journal.files.retention import Bounds
+from polydomo.journal.files.retention import JournalBounds
 from polydomo.journal.files.writer import LOG, Writer
 from polydomo.journal.ids import RUN_BITS, run_name
 from polydomo.journal.levels import Levels
@@ -34,7 +34,7 @@ class Journal:
         name: str,
         wall: float,
         inner: Recorder | None = None,
-        bounds: Bounds | None = None,
+        bounds: JournalBounds | None = None,
         bodies: frozenset[bytes] = frozenset(),
         attempts: int = limits.ATTEMPTS,
         trace_parts: bool = False,
@@ -52,7 +52,9 @@ class Journal:
             raise SettingError(f"data: cannot keep a journal in {self.directory}: {error.strerror or error}") from None
         self.run = Run(name, run, wall, attempts, limits.JOURNAL_BODY if bodies else 0)
         self.recorder = JournalRecorder(self.run, levels, inner, self._file.mark, bodies, trace_parts)
-        self.writer = Writer(self.directory, self.recorder, self._file, bounds if bounds is not None else Bounds())
+        self.writer = Writer(
+            self.directory, self.recorder, self._file, bounds if bounds is not None else JournalBounds()
+        )
         self.writer.process = process
         self.writer.processes = processes
         self._reported_dropped = 0

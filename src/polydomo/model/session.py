@@ -13,11 +13,11 @@ from polydomo.model.service import Path, Publication, Worker
 from polydomo.native import mypyc_attr
 from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body, head
-from polydomo.wire.link import Handler, Link
+from polydomo.wire.link import Link, LinkHandler
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Session(Handler):
+class Session(LinkHandler):
     """A subclass is one protocol, or one of its dialects. The broker calls the methods below; each sends at most a message or two through
     ``self.link`` and must not call back into the broker."""
 

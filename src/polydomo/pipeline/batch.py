@@ -18,7 +18,7 @@ from polydomo.pipeline import bronze, delta, segments
 from polydomo.pipeline.audit.auditor import Auditor, RunItem
 from polydomo.pipeline.audit.facts import Facts, load_facts, newest_state, stays
 from polydomo.pipeline.audit.once import ALL_RUNS, Once, rule_rows
-from polydomo.pipeline.commit import Store
+from polydomo.pipeline.commit import TableStore
 from polydomo.pipeline.compute import Computation, Inputs
 from polydomo.pipeline.delta import PARQUET
 from polydomo.pipeline.maintain import floor_of
@@ -28,14 +28,14 @@ from polydomo.pipeline.saved_sums import SavedSums
 from polydomo.pipeline.segments import (
     FoundSegments,
     ProcessedRanges,
-    Segment,
+    SegmentFile,
     between,
     hour_of,
     shifted,
     unit_of,
     unit_of_hour,
 )
-from polydomo.pipeline.session import Session
+from polydomo.pipeline.session import LazySpark
 from polydomo.pipeline.sql import HOUR_US, gather
 from polydomo.pipeline.tables.audit import CHECKS
 from polydomo.pipeline.tables.capacity import Objective
@@ -93,14 +93,14 @@ def run(
     journals: Sequence[str],
     tables: str,
     options: Options | None = None,
-    session: "Session | SparkSession | None" = None,
+    session: "LazySpark | SparkSession | None" = None,
     tell: Tell = lambda line: None,
     step: Callable[[str], None] = lambda name: None,
 ) -> Summary:
     """Loads new segments. ``session`` is a Spark session, or one that is started when it is needed (by default a local one, which is closed
     at the end). ``tell`` is called with progress messages, ``step`` with the steps of the commit."""
     summary = Summary()
-    with Session.of(session) as spark:
+    with LazySpark.of(session) as spark:
         _run(journals, tables, options or Options(), spark, tell, step, summary)
     return summary
 
@@ -109,13 +109,13 @@ def _run(
     journals: Sequence[str],
     tables: str,
     options: Options,
-    spark: Session,
+    spark: LazySpark,
     tell: Tell,
     step: Callable[[str], None],
     summary: Summary,
 ) -> None:
     found = segments.find(journals, options.since, options.until)
-    with Store(tables, step, delta.check(options.format, tables)) as store:
+    with TableStore(tables, step, delta.check(options.format, tables)) as store:
         summary.problems += found.problems
         if store.recovered:
             tell(store.recovered)
@@ -123,7 +123,7 @@ def _run(
         conclude(store, summary)
 
 
-def conclude(store: Store, summary: Summary) -> None:
+def conclude(store: TableStore, summary: Summary) -> None:
     """The audit's result for the whole tables."""
     path = store.path(CHECKS.name)
     if not store.storage.exists(path):
@@ -147,7 +147,7 @@ class Batch:
     """One run over the new segments."""
 
     def __init__(
-        self, store: Store, found: FoundSegments, options: Options, spark: Session, tell: Tell, summary: Summary
+        self, store: TableStore, found: FoundSegments, options: Options, spark: LazySpark, tell: Tell, summary: Summary
     ) -> None:
         self.store = store
         self.options = options
@@ -189,7 +189,7 @@ class Batch:
 
     # --- new segments -----------------------------------------------------------------------------------------------------
 
-    def _fresh(self) -> dict[str, list[Segment]]:
+    def _fresh(self) -> dict[str, list[SegmentFile]]:
         """The segments that are not in the tables, by unit."""
         fresh = {}
         for unit, there in list(self.there.items()):
@@ -215,7 +215,7 @@ class Batch:
         moments = (self.options.since, self.options.until)
         return [str(moment) if moment is not None and unit_of(moment) == unit else "" for moment in moments]
 
-    def _dirty(self, fresh: Mapping[str, Sequence[Segment]]) -> list[str]:
+    def _dirty(self, fresh: Mapping[str, Sequence[SegmentFile]]) -> list[str]:
         """The hours to rebuild."""
         dirty = set(fresh) | {
             unit for unit, known in self.known.items() if known.get("engine") != ENGINE and unit in self.there
@@ -259,13 +259,13 @@ class Batch:
         folder = f"{self.store.own}/runs"
         self.states = {decode(name): f"{folder}/{name}" for name in self.store.storage.names(folder)}
 
-    def _items(self, fresh: Mapping[str, Sequence[Segment]], again: "set[int]") -> list[RunItem]:
+    def _items(self, fresh: Mapping[str, Sequence[SegmentFile]], again: "set[int]") -> list[RunItem]:
         """The runs to audit, and from where: those with new segments, and any other of which a new row may state losses."""
-        new: dict[int, list[Segment]] = {}
+        new: dict[int, list[SegmentFile]] = {}
         for found in fresh.values():
             for segment in found:
                 new.setdefault(segment.run, []).append(segment)
-        every: dict[int, list[Segment]] = {}
+        every: dict[int, list[SegmentFile]] = {}
         for there in self.there.values():
             for segment in there:
                 every.setdefault(segment.run, []).append(segment)
@@ -287,7 +287,7 @@ class Batch:
                 made.append(RunItem(run, facts.last, newest_state(folder, facts), folder, new=False))
         return made
 
-    def _base(self, run: int, new: Sequence[Segment], every: Sequence[Segment]) -> tuple[int, str]:
+    def _base(self, run: int, new: Sequence[SegmentFile], every: Sequence[SegmentFile]) -> tuple[int, str]:
         """The newest saved state before all new rows: its sequence number and its path. The audit starts after it."""
         folder = self.states.get(run)
         if folder is None:
@@ -308,7 +308,7 @@ class Batch:
         )
         return facts.last, newest_state(folder, facts)
 
-    def _covered(self, facts: Facts, base: int, every: Sequence[Segment]) -> bool:
+    def _covered(self, facts: Facts, base: int, every: Sequence[SegmentFile]) -> bool:
         """Whether the journal still has all rows after ``base`` that were audited."""
         spans = sorted((segment.first, segment.last) for segment in every)
         for first, last in facts.ranges:
@@ -322,15 +322,15 @@ class Batch:
 
     # --- the work -----------------------------------------------------------------------------------------------------------
 
-    def _segments(self, units: Iterable[str]) -> list[Segment]:
+    def _segments(self, units: Iterable[str]) -> list[SegmentFile]:
         return [segment for unit in units for segment in self.there.get(unit, ())]
 
-    def _open(self, found: Iterable[Segment]) -> dict[str, list[str]]:
+    def _open(self, found: Iterable[SegmentFile]) -> dict[str, list[str]]:
         """The paths of readable segments by kind; the others are reported."""
         good = readable([segment.path for segment in found], self.summary.problems, self.read)
         return {kind: sorted(path for path in good if f"kind={kind}/" in path) for kind in schema.KINDS}
 
-    def _compute(self, units: list[str], fresh: Mapping[str, Sequence[Segment]]) -> None:
+    def _compute(self, units: list[str], fresh: Mapping[str, Sequence[SegmentFile]]) -> None:
         rows = sum(segment.rows for segment in self._segments(units) if segment.kind == schema.MESSAGES)
         spark = self.spark.get(rows)
         gather(spark, rows <= GATHERED_ROWS)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from polydomo.errors import PolydomoError
-from polydomo.pipeline.commit import OWN, Store
+from polydomo.pipeline.commit import OWN, TableStore
 from polydomo.pipeline.tables import TABLES
 from polydomo.pipeline.tables.table import Column
 
@@ -21,7 +21,7 @@ def register(spark: "SparkSession", tables: str, database: str = DATABASE) -> li
     ``SELECT count(*) FROM polydomo.requests`` reads them, and ``DESCRIBE polydomo.requests`` explains their columns. Call it again to see
     what later runs of the pipeline wrote. The tables are external: dropping one removes no file.
     """
-    store = Store(tables)
+    store = TableStore(tables)
     names = [name for name in store.storage.names(store.root) if name[0] not in "._"]
     if not names:
         raise PolydomoError(f"there are no tables in {tables}; create them with `polydomo pipeline run`")

@@ -1,10 +1,16 @@
-"""Values of a query's rows for JSON, CSV and a terminal."""
+"""What both query engines share: their error, and the values of rows for JSON, CSV and a terminal."""
 
 import json
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+
+from polydomo.errors import PolydomoError
+
+
+class BadQuery(PolydomoError):
+    """The query was rejected, or it failed."""
 
 
 def plain(value: Any) -> Any:

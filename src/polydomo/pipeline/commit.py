@@ -42,7 +42,7 @@ class TablesBusy(PolydomoError):
     """Another run is writing the tables."""
 
 
-class Store:
+class TableStore:
     """A directory of tables. ``step`` is called with the name of every step of a commit, so that tests can stop it there."""
 
     def __init__(self, root: str, step: Callable[[str], None] = lambda name: None, log: bool = False) -> None:
@@ -56,7 +56,7 @@ class Store:
         self._lock = -1
         self._log = log
 
-    def __enter__(self) -> "Store":
+    def __enter__(self) -> "TableStore":
         if isinstance(self.storage, LocalStorage):
             os.makedirs(self.own, exist_ok=True)
             self._lock = os.open(f"{self.own}/lock", os.O_RDWR | os.O_CREAT, 0o644)

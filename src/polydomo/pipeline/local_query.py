@@ -8,15 +8,11 @@ import duckdb
 import pyarrow as pa
 
 from polydomo.errors import PolydomoError
-from polydomo.pipeline.cells import plain
+from polydomo.pipeline.cells import BadQuery, plain
 from polydomo.pipeline.delta import LOG
 from polydomo.pipeline.tables import TABLES
 
 _TYPES = (("STRING", "VARCHAR"), ("BINARY", "BLOB"), ("TIMESTAMP", "TIMESTAMPTZ"))  # Spark's and DuckDB's
-
-
-class BadQuery(PolydomoError):
-    """DuckDB rejected the query, or it failed."""
 
 
 class LocalTables:
@@ -47,12 +43,12 @@ class LocalTables:
             return []
         return sorted(path.name for path in self.root.iterdir() if path.is_dir() and path.name[0] not in "._")
 
-    def ask(self, sql: str) -> "Answer":
+    def ask(self, sql: str) -> "LocalResult":
         try:
             relation: Any = self._connection.sql(sql)
             if relation is None:  # a statement without a result, in some versions of DuckDB
                 relation = self._connection.sql("SELECT 1 AS done WHERE false")
-            return Answer(relation.to_arrow_reader(10_000))
+            return LocalResult(relation.to_arrow_reader(10_000))
         except duckdb.Error as error:
             raise BadQuery(said(error)) from None
 
@@ -60,7 +56,7 @@ class LocalTables:
         self._connection.close()
 
 
-class Answer:
+class LocalResult:
     """Rows, computed as they are read."""
 
     def __init__(self, reader: Any) -> None:

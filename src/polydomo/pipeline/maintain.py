@@ -13,7 +13,7 @@ import pyarrow as pa
 from polydomo import limits
 from polydomo.journal.ids import run_name
 from polydomo.pipeline import segments
-from polydomo.pipeline.commit import BY_RUN, Store
+from polydomo.pipeline.commit import BY_RUN, TableStore
 from polydomo.pipeline.storage import dump, load
 
 FLOOR = "floor.json"
@@ -28,7 +28,7 @@ class Done:
     recovered: str = ""
 
 
-def floor_of(store: Store) -> str:
+def floor_of(store: TableStore) -> str:
     """The first hour (``2026-01-31/07``) that retention keeps; empty if nothing was removed."""
     path = f"{store.own}/{FLOOR}"
     return str(load(store.storage, path)["first"]) if store.storage.exists(path) else ""
@@ -43,7 +43,7 @@ def maintain(
 ) -> Done:
     """Removes the hours before ``before``, then merges the files of every hour that has several."""
     done = Done()
-    with Store(tables, step) as store:
+    with TableStore(tables, step) as store:
         done.recovered = store.recovered
         if before is not None:
             _remove(store, f"{before.astimezone(UTC):%Y-%m-%d/%H}", dry_run, tell, done)
@@ -52,11 +52,11 @@ def maintain(
     return done
 
 
-def _tables(store: Store) -> list[str]:
+def _tables(store: TableStore) -> list[str]:
     return [name for name in store.storage.names(store.root) if not name.startswith(("_", "."))]
 
 
-def _hours(store: Store) -> list[str]:
+def _hours(store: TableStore) -> list[str]:
     """Every hour for which a table has files."""
     found = set()
     for table in _tables(store):
@@ -71,7 +71,7 @@ def _hours(store: Store) -> list[str]:
 # --- retention --------------------------------------------------------------------------------------------------------------
 
 
-def _remove(store: Store, first: str, dry_run: bool, tell: Callable[[str], None], done: Done) -> None:
+def _remove(store: TableStore, first: str, dry_run: bool, tell: Callable[[str], None], done: Done) -> None:
     first = max(first, floor_of(store))
     noted = store.units()
     old = sorted(unit for unit in {*noted, *_hours(store)} if unit < first)
@@ -97,7 +97,7 @@ def _remove(store: Store, first: str, dry_run: bool, tell: Callable[[str], None]
 # --- compaction -------------------------------------------------------------------------------------------------------------
 
 
-def _merge(store: Store, unit: str, dry_run: bool, tell: Callable[[str], None], done: Done) -> None:
+def _merge(store: TableStore, unit: str, dry_run: bool, tell: Callable[[str], None], done: Done) -> None:
     moves: list[list[str]] = []
     removes: list[str] = []
     for table in _tables(store):

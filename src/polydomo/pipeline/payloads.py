@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from polydomo.errors import SettingError
 from polydomo.journal import schema
 from polydomo.model.name_patterns import regular_expression
-from polydomo.pipeline.commit import Store
+from polydomo.pipeline.commit import TableStore
 from polydomo.pipeline.payload_rows import ARROW, BASE, FIELDS, JSON, decode, find_fields
 from polydomo.pipeline.sql import placed, sql
 from polydomo.pipeline.storage import dump, load
@@ -71,7 +71,7 @@ def parsed(text: str) -> Payload:
 class PayloadTables:
     """Writes the payload tables of a batch."""
 
-    def __init__(self, store: Store, work: "Computation") -> None:
+    def __init__(self, store: TableStore, work: "Computation") -> None:
         self.store = store
         self.work = work
 

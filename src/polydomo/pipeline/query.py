@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from polydomo.errors import PolydomoError
-from polydomo.pipeline.cells import plain
+from polydomo.pipeline.cells import BadQuery, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -15,11 +14,7 @@ if TYPE_CHECKING:
 _CODE = re.compile(r"^\[[A-Z_.]+\] ")
 
 
-class BadQuery(PolydomoError):
-    """Spark rejected the query, or it failed."""
-
-
-class Answer:
+class SparkResult:
     """Rows, computed as they are read."""
 
     def __init__(self, frame: "DataFrame") -> None:
@@ -39,11 +34,11 @@ class Answer:
             raise BadQuery(said(error)) from None
 
 
-def ask(spark: "SparkSession", sql: str) -> Answer:
+def ask(spark: "SparkSession", sql: str) -> SparkResult:
     """The result, computed when it is read. Raises BadQuery."""
     logging.getLogger("SQLQueryContextLogger").disabled = True  # it would log the error again, as a page of JSON
     try:
-        return Answer(spark.sql(sql))
+        return SparkResult(spark.sql(sql))
     except Exception as error:  # of many classes; the first line of each names the error
         raise BadQuery(said(error)) from None
 

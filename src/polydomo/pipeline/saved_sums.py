@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from polydomo.pipeline.commit import Store
+from polydomo.pipeline.commit import TableStore
 from polydomo.pipeline.segments import begin_of, unit_of
 
 
 class SavedSums:
     """``spilled``: hour of the batch -> other hours to which its sums belong, with a digest of them."""
 
-    def __init__(self, store: Store, units: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, store: TableStore, units: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> None:
         self.store = store
         self.units = units
         self.known = known

@@ -24,7 +24,7 @@ class NoJournal(PolydomoError):
 
 
 @dataclass(frozen=True)
-class Segment:
+class SegmentFile:
     path: str
     kind: str
     unit: str  # its hour: ``2026-01-31/07``
@@ -53,12 +53,12 @@ class FoundSegments:
     """The segments of some journals. ``problems`` has a line for each skipped file."""
 
     roots: list[str] = field(default_factory=list)
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[SegmentFile] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
-    def units(self) -> dict[str, list[Segment]]:
+    def units(self) -> dict[str, list[SegmentFile]]:
         """By hour, oldest first."""
-        made: dict[str, list[Segment]] = {}
+        made: dict[str, list[SegmentFile]] = {}
         for segment in sorted(self.segments, key=lambda segment: (segment.unit, segment.id)):
             made.setdefault(segment.unit, []).append(segment)
         return made
@@ -121,16 +121,16 @@ class DirectoryLister:
     """Lists directories. A directory that has not changed is not listed again, and names are parsed once."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[int, list[Segment | str]]] = {}
+        self._known: dict[str, tuple[int, list[SegmentFile | str]]] = {}
 
-    def segments(self, storage: Storage, folder: str) -> "list[Segment | str]":
+    def segments(self, storage: Storage, folder: str) -> "list[SegmentFile | str]":
         """The segments of an hour's directory, and the paths of other files in it."""
         stamp = storage.stamp(folder)
         known = self._known.get(folder)
         if known is not None and stamp and known[0] == stamp:
             return known[1]
         paths = [f"{folder}/{name}" for name in storage.names(folder) if name[0] not in "._"]
-        made: list[Segment | str] = [parse(path) or path for path in paths]
+        made: list[SegmentFile | str] = [parse(path) or path for path in paths]
         self._known[folder] = stamp, made
         return made
 
@@ -145,7 +145,7 @@ def find(
     found = FoundSegments(roots(journals))
     first = unit_of(since) if since else ""
     last = unit_of(until) if until else "~"
-    seen: dict[str, Segment] = {}
+    seen: dict[str, SegmentFile] = {}
     for root in found.roots:
         for segment in _listed(lister or DirectoryLister(), storage_for(root), root, first, last):
             if isinstance(segment, str):
@@ -156,10 +156,10 @@ def find(
     return found
 
 
-def of_hour(roots: Iterable[str], kind: str, unit: str, run: int) -> list[Segment]:
+def of_hour(roots: Iterable[str], kind: str, unit: str, run: int) -> list[SegmentFile]:
     """The segments of one run in one hour."""
     date, hour = unit.split("/")
-    seen: dict[str, Segment] = {}
+    seen: dict[str, SegmentFile] = {}
     for root in roots:
         folder = f"{root}/kind={kind}/date={date}/hour={hour}"
         for name in storage_for(root).names(folder):
@@ -169,7 +169,7 @@ def of_hour(roots: Iterable[str], kind: str, unit: str, run: int) -> list[Segmen
     return largest(seen.values())
 
 
-def _listed(lister: DirectoryLister, storage: Storage, root: str, first: str, last: str) -> Iterable[Segment | str]:
+def _listed(lister: DirectoryLister, storage: Storage, root: str, first: str, last: str) -> Iterable[SegmentFile | str]:
     for kind in storage.names(root):
         if not kind.startswith("kind="):
             continue
@@ -181,17 +181,17 @@ def _listed(lister: DirectoryLister, storage: Storage, root: str, first: str, la
                         yield from lister.segments(storage, f"{root}/{kind}/{date}/{hour}")
 
 
-def parse(path: str) -> Segment | None:
+def parse(path: str) -> SegmentFile | None:
     place = PLACE.search(path)
     name = SEGMENT.fullmatch(place[4]) if place else None
     if place is None or name is None or name[1] or place[1] not in schema.KINDS:
         return None
-    return Segment(path, place[1], f"{place[2]}/{place[3]}", place[4], decode(name[2]), int(name[3]), int(name[4]))
+    return SegmentFile(path, place[1], f"{place[2]}/{place[3]}", place[4], decode(name[2]), int(name[3]), int(name[4]))
 
 
-def largest(segments: Iterable[Segment]) -> list[Segment]:
+def largest(segments: Iterable[SegmentFile]) -> list[SegmentFile]:
     """The segments without those that were merged into a larger one."""
-    made: list[Segment] = []
+    made: list[SegmentFile] = []
     for segment in sorted(segments, key=lambda one: (*one.group, one.first, -one.last)):
         if made and made[-1].group == segment.group and segment.last <= made[-1].last:
             continue
@@ -213,7 +213,7 @@ class ProcessedRanges:
             self._batches.setdefault((segment.unit, segment.run), set()).add((segment.first, segment.last))
         self._ranges = {group: _merged(batches) for group, batches in self._batches.items()}
 
-    def has(self, segment: Segment) -> bool:
+    def has(self, segment: SegmentFile) -> bool:
         """Whether all of its rows are in the tables, from itself or from the segments that were merged into it.
 
         Parts of either kind count: a batch that had rows of one kind only has no file of the other. A segment with exactly the range
@@ -237,7 +237,7 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return made
 
 
-def parse_id(text: str) -> Segment:
+def parse_id(text: str) -> SegmentFile:
     kind, date, hour, name = text.split("/")
     found = parse(f"kind={kind}/date={date}/hour={hour}/{name}")
     if found is None:

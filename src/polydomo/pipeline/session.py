@@ -302,7 +302,7 @@ def package() -> Path:
     return path
 
 
-class Session:
+class LazySpark:
     """A Spark session that is started when it is needed. ``start`` gets the number of journal rows to compute."""
 
     def __init__(self, start: "Callable[[int], SparkSession]", owned: bool = True) -> None:
@@ -311,13 +311,13 @@ class Session:
         self.started: SparkSession | None = None
 
     @staticmethod
-    def of(given: "Session | SparkSession | None") -> "Session":
+    def of(given: "LazySpark | SparkSession | None") -> "LazySpark":
         """A session to use in a ``with`` statement, which closes only one that was started here."""
         if given is None:
-            return Session(lambda rows: build(archive=True, rows=rows))
-        if isinstance(given, Session):
+            return LazySpark(lambda rows: build(archive=True, rows=rows))
+        if isinstance(given, LazySpark):
             return _Borrowed(given)
-        return Session(lambda rows: given, owned=False)
+        return LazySpark(lambda rows: given, owned=False)
 
     def get(self, rows: int = 0) -> "SparkSession":
         if self.started is None:
@@ -332,7 +332,7 @@ class Session:
         master = self.started.conf.get("spark.master", None) or "a Spark Connect server"
         return f"Spark ({master})"
 
-    def __enter__(self) -> "Session":
+    def __enter__(self) -> "LazySpark":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -341,9 +341,9 @@ class Session:
             self.started = None
 
 
-class _Borrowed(Session):
+class _Borrowed(LazySpark):
     """A session of the caller, who closes it."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: LazySpark) -> None:
         super().__init__(session.get, owned=False)
         self.started = session.started

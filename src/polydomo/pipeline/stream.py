@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from polydomo.errors import PolydomoError
 from polydomo.pipeline import batch, delta, segments
 from polydomo.pipeline.batch import Options, Summary, Tell
-from polydomo.pipeline.commit import OWN, Store
+from polydomo.pipeline.commit import OWN, TableStore
 from polydomo.pipeline.segments import DirectoryLister, FoundSegments, ProcessedRanges, begin_of, unit_of
-from polydomo.pipeline.session import Session
+from polydomo.pipeline.session import LazySpark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +38,7 @@ class Streaming:
     journals: Sequence[str]
     tables: str
     options: Options = field(default_factory=Options)
-    session: "Session | SparkSession | None" = None
+    session: "LazySpark | SparkSession | None" = None
     late: float = LATE
     tell: Tell = lambda line: None
     complain: Tell = lambda line: None
@@ -51,7 +51,7 @@ class Streaming:
     def run(self, once: bool = False, interval: float = INTERVAL, stop: threading.Event | None = None) -> None:
         """Runs until ``stop`` is set or, with ``once``, until everything is loaded. A batch in progress is completed."""
         ended = stop or threading.Event()
-        with Session.of(self.session) as session:
+        with LazySpark.of(self.session) as session:
             if once and not self._is_anything_new(session):
                 return  # no JVM is started
             spark = session.get()
@@ -64,28 +64,28 @@ class Streaming:
             if once:  # files that Spark saw before, but that are not in the tables: they could not be read then
                 self._load(session)
 
-    def _is_anything_new(self, session: Session) -> bool:
-        with Store(self.tables, self.step) as store:
+    def _is_anything_new(self, session: LazySpark) -> bool:
+        with TableStore(self.tables, self.step) as store:
             work = batch.Batch(
                 store, segments.find(self.journals, lister=self.lister), self.options, session, self.tell, Summary()
             )
             return work.has_new()
 
-    def _query(self, spark: "SparkSession", session: Session, once: bool, interval: float) -> Any:
+    def _query(self, spark: "SparkSession", session: LazySpark, once: bool, interval: float) -> Any:
         names: DataFrame | None = None
         for root in segments.roots(self.journals):
             files = spark.readStream.format("binaryFile").schema(FILES).option("recursiveFileLookup", "true")
             found = files.option("pathGlobFilter", "*.parquet").load(root).select("path")
             names = found if names is None else names.unionAll(found)
         assert names is not None
-        checkpoint = f"{Store(self.tables).root}/{OWN}/checkpoint"
+        checkpoint = f"{TableStore(self.tables).root}/{OWN}/checkpoint"
         writer = names.writeStream.queryName("polydomo").option("checkpointLocation", checkpoint)
         writer = writer.foreachBatch(lambda frame, number: self._load(session))
         return (
             writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{interval} seconds")
         ).start()
 
-    def _load(self, session: Session) -> None:
+    def _load(self, session: LazySpark) -> None:
         """A micro-batch: loads all segments that are not in the tables."""
         try:
             self._report(self._batch(segments.find(self.journals, lister=self.lister), session))
@@ -121,9 +121,9 @@ class Streaming:
             )
             self.number += 1
 
-    def _batch(self, found: FoundSegments, session: Session) -> Summary:
+    def _batch(self, found: FoundSegments, session: LazySpark) -> Summary:
         summary = Summary()
-        with Store(self.tables, self.step, delta.check(self.options.format, self.tables)) as store:
+        with TableStore(self.tables, self.step, delta.check(self.options.format, self.tables)) as store:
             summary.problems += found.problems
             work = batch.Batch(store, found, self.options, session, lambda line: None, summary)
             self._drop_late(work, summary)

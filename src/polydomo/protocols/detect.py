@@ -10,7 +10,7 @@ from polydomo.native import mypyc_attr
 from polydomo.protocols import registry
 from polydomo.protocols.registry import Protocol
 from polydomo.wire.frames import join, split
-from polydomo.wire.link import Handler, Link
+from polydomo.wire.link import Link, LinkHandler
 from polydomo.wire.zmtp.link import ZmtpLink
 
 SCHEDULES = (b"SCHEDULE", b"UNSCHEDULE")
@@ -29,7 +29,7 @@ def belongs_to_first(protocol: Protocol, message: bytes) -> bool:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Detector(Handler):
+class Detector(LinkHandler):
     """The handler of a connection until its protocol is known."""
 
     def __init__(self, broker: BrokerApi, role: Role = SHARED, divert: Divert | None = None) -> None:
@@ -69,7 +69,7 @@ class Detector(Handler):
     def make_session(self, protocol: Protocol, link: Link) -> Session:
         return protocol.session(self.broker, link)
 
-    def handler_of(self, session: Session) -> Handler:
+    def handler_of(self, session: Session) -> LinkHandler:
         """What receives the link's messages from now on. A subclass may return a handler that observes them and passes them on."""
         return session
 

@@ -35,7 +35,7 @@ class Failure:
 
 
 @dataclass
-class Job:
+class Delivery:
     """To a worker: a request. Pass the same object to ``partial``, ``final`` or ``fail``."""
 
     service: bytes
@@ -57,16 +57,16 @@ class Dismissed:
 
 @dataclass
 class Cancelled:
-    """To a worker: the client no longer waits for this job. Answer with ``release`` once it is not running."""
+    """To a worker: the client no longer waits for this request. Answer with ``release`` once it is not running."""
 
-    job: Job
+    delivery: Delivery
 
 
 @dataclass
 class Revoked:
-    """To a worker: another worker could start this job. Answer with ``release`` if it has not started, otherwise with ``keep``."""
+    """To a worker: another worker could start this request. Answer with ``release`` if it has not started, otherwise with ``keep``."""
 
-    job: Job
+    delivery: Delivery
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Published:
     body: Frames
 
 
-Event = Reply | Failure | Job | Dismissed | Cancelled | Revoked | Published
+Event = Reply | Failure | Delivery | Dismissed | Cancelled | Revoked | Published
 
 # The extensions that clients and workers announce to a broker (``wire.zmtp.extensions``).
 ANNOUNCED = Extensions(
@@ -239,22 +239,22 @@ class WorkerEnd:
     def beat(self) -> None:
         """Sends a heartbeat, if the protocol needs one now."""
 
-    def partial(self, job: Job, body: Frames) -> None:
+    def partial(self, delivery: Delivery, body: Frames) -> None:
         """Sends a partial reply; in protocols without them, it is held and joined in front of the final reply."""
         raise NotImplementedError
 
-    def final(self, job: Job, body: Frames) -> None:
+    def final(self, delivery: Delivery, body: Frames) -> None:
         raise NotImplementedError
 
-    def fail(self, job: Job, code: str, text: str) -> bool:
+    def fail(self, delivery: Delivery, code: str, text: str) -> bool:
         """The job failed. Returns True if the connection must be closed and reopened, because the protocol has no message for failures."""
         raise NotImplementedError
 
-    def release(self, job: Job) -> bool:
+    def release(self, delivery: Delivery) -> bool:
         """Returns a job that will not run: it was not started, or was cancelled. Returns False if the protocol has no message for that."""
         return False
 
-    def keep(self, job: Job) -> None:
+    def keep(self, delivery: Delivery) -> None:
         """The job was started before the broker asked for it back."""
 
     def drain(self) -> None:

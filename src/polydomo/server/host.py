@@ -27,7 +27,7 @@ from polydomo.server.connections.overdue import OverdueConnections
 from polydomo.server.http.health import Health
 from polydomo.server.job_store import JobStore
 from polydomo.server.logs import say
-from polydomo.server.processes.plan import Plan
+from polydomo.server.processes.plan import ProcessPlan
 from polydomo.server.settings.settings import Settings
 from polydomo.web.session import Site
 from polydomo.wire.link import Bounds, Hub, Turns
@@ -53,12 +53,12 @@ class Host:
         settings: Settings,
         recorder: Recorder,
         memo_store: MemoValues | None,
-        plan: Plan | None,
+        plan: ProcessPlan | None,
         tuning: Tuning | None,
     ) -> None:
         self.settings = settings
         self.tuning = tuning = tuning if tuning is not None else settings.tuning()
-        self.plan = plan if plan is not None else Plan()  # which process of the broker this is
+        self.plan = plan if plan is not None else ProcessPlan()  # which process of the broker this is
         self.memo_store = memo_store if memo_store is not None else MemoValues()  # in memory, unless a file is given
         bounds = settings.limits
         self.hub = Hub(Turns())

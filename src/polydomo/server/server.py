@@ -19,7 +19,7 @@ from polydomo.server.access import reload as access_reload
 from polydomo.server.connections import beacon, listening
 from polydomo.server.connections.connection import Connection
 from polydomo.server.connections.disconnect_watch import DisconnectWatch
-from polydomo.server.connections.outgoing import Call, Publishers, bridge_to
+from polydomo.server.connections.outgoing import OutgoingConnection, Publishers, bridge_to
 from polydomo.server.connections.udp import Heartbeats
 from polydomo.server.event_log import EventLog
 from polydomo.server.host import Host
@@ -27,7 +27,7 @@ from polydomo.server.http.metrics import MetricsPage
 from polydomo.server.http.site import build_site
 from polydomo.server.job_store import JobStore, backend_of
 from polydomo.server.logs import say, trouble
-from polydomo.server.processes.plan import Plan
+from polydomo.server.processes.plan import ProcessPlan
 from polydomo.server.processes.processes import Others, Processes
 from polydomo.server.resources import MORE_FILES, open_files, remedy, shortage
 from polydomo.server.settings.settings import Listener, Settings
@@ -52,12 +52,12 @@ class BrokerServer(Host):
         settings: Settings,
         recorder: Recorder | None = None,
         memo_store: MemoValues | None = None,
-        plan: Plan | None = None,
+        plan: ProcessPlan | None = None,
         tuning: Tuning | None = None,
     ) -> None:
         super().__init__(settings, recorder if recorder is not None else EventLog(), memo_store, plan, tuning)
         self.publishers = Publishers(self)
-        self.bridges: list[Call] = []  # to other brokers
+        self.bridges: list[OutgoingConnection] = []  # to other brokers
         self.metrics = MetricsPage(self)
         self.site = build_site(self, self.metrics.get)  # the HTTP endpoints
         self.urls: list[str] = []

@@ -103,7 +103,7 @@ class PagedFeed(Feed):
         raise NotImplementedError
 
 
-class Jobs(PagedFeed):
+class JobFeed(PagedFeed):
     """Durable jobs in the order in which they ended. The broker keeps them for ``durable.keep``; jobs that it removed before are a gap."""
 
     async def page(self, client: AsyncClient) -> bool:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from polydomo.client.aio import AsyncClient
-from polydomo.client.retry import Backoff
+from polydomo.client.retry import ReconnectDelay
 from polydomo.errors import PolydomoError, SettingError
 from polydomo.limits import FLEET_BACKOFF, FLEET_HELLO, FLEET_LEAVE, FLEET_LOOK
-from polydomo.spark.fleet_task import LEAVE, READY, Plan, check_code
+from polydomo.spark.fleet_task import LEAVE, READY, WorkerPlan, check_code
 from polydomo.spark.scaling import Scaling
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class FleetWorker:
 class Fleet:
     """Runs on an event loop of the driver. ``stop`` lets the workers finish the requests that they hold."""
 
-    def __init__(self, spark: "SparkSession", plan: Plan, scaling: Scaling, start: int) -> None:
+    def __init__(self, spark: "SparkSession", plan: WorkerPlan, scaling: Scaling, start: int) -> None:
         self._context = spark.sparkContext
         self._plan = plan
         self._scaling = scaling
@@ -112,9 +112,9 @@ class Fleet:
             numbers = list(range(self._numbers, self._numbers + count))
             self._numbers += count
             self._workers |= {number: FleetWorker(number) for number in numbers}
-            self._start_job(numbers, Backoff(*FLEET_BACKOFF))
+            self._start_job(numbers, ReconnectDelay(*FLEET_BACKOFF))
 
-    def _start_job(self, numbers: list[int], backoff: Backoff) -> None:
+    def _start_job(self, numbers: list[int], backoff: ReconnectDelay) -> None:
         """Waits for the job in a thread, because Spark's call blocks."""
         plan, context, loop = self._plan, self._context, asyncio.get_running_loop()
         group = f"polydomo-fleet-{plan.service}-{secrets.token_hex(4)}"
@@ -142,7 +142,7 @@ class Fleet:
 
         threading.Thread(target=wait, name=group, daemon=True).start()
 
-    def _job_ended(self, group: str, numbers: list[int], problem: str, backoff: Backoff) -> None:
+    def _job_ended(self, group: str, numbers: list[int], problem: str, backoff: ReconnectDelay) -> None:
         self._jobs.discard(group)
         left = [number for number in numbers if number in self._workers and not self._workers[number].leaving]
         for number in numbers:
@@ -153,7 +153,7 @@ class Fleet:
             asyncio.get_running_loop().call_later(backoff.next(), self._again, left, backoff)
         self._change.set()
 
-    def _again(self, numbers: list[int], backoff: Backoff) -> None:
+    def _again(self, numbers: list[int], backoff: ReconnectDelay) -> None:
         left = [self._workers[number] for number in numbers if number in self._workers]
         for worker in left:
             worker.attempt = -1  # a new job counts its attempts from 0

@@ -28,7 +28,7 @@ class DriverGone(PolydomoError):
 
 
 @dataclass(frozen=True)
-class Plan:
+class WorkerPlan:
     """The configuration of a worker. It is sent to executors, so it has only plain values."""
 
     to: str
@@ -50,7 +50,7 @@ class Plan:
         return made
 
 
-def check_code(plan: Plan) -> str:
+def check_code(plan: WorkerPlan) -> str:
     """In a task, before the fleet starts: the error if the function cannot be imported there, otherwise ''."""
     try:
         plan.worker(0, load(plan.function))
@@ -59,7 +59,7 @@ def check_code(plan: Plan) -> str:
     return ""
 
 
-def run_worker(plan: Plan, number: int, attempt: int) -> None:
+def run_worker(plan: WorkerPlan, number: int, attempt: int) -> None:
     """In a task: serves until the worker is asked to leave. Raises if it must be restarted."""
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -70,7 +70,7 @@ def run_worker(plan: Plan, number: int, attempt: int) -> None:
         raise
 
 
-async def _serve(plan: Plan, number: int, attempt: int) -> None:
+async def _serve(plan: WorkerPlan, number: int, attempt: int) -> None:
     worker = plan.worker(number, load(plan.function))
     try:
         async with asyncio.timeout(FLEET_HELLO):

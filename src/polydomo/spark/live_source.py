@@ -13,12 +13,12 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from polydomo.errors import PolydomoError, SettingError
 from polydomo.limits import SPARK_HEARD
-from polydomo.spark.feeds import Feed, Jobs, Logs, Publications
+from polydomo.spark.feeds import Feed, JobFeed, Logs, Publications
 from polydomo.spark.spool import Entry, Spool
 
 SUBSCRIBE, JOBS, LOGS = "subscribe", "jobs", "logs"
 KINDS = (SUBSCRIBE, JOBS, LOGS)
-FEEDS: dict[str, type[Feed]] = {SUBSCRIBE: Publications, JOBS: Jobs, LOGS: Logs}
+FEEDS: dict[str, type[Feed]] = {SUBSCRIBE: Publications, JOBS: JobFeed, LOGS: Logs}
 
 SCHEMAS = {
     SUBSCRIBE: "n BIGINT, time TIMESTAMP, topic STRING, body BINARY, gap STRING",
@@ -90,7 +90,7 @@ class Wanted:
 
 
 @dataclass
-class Rows(InputPartition):
+class SpooledRows(InputPartition):
     """The rows of one batch. They are sent with the task, because the spool is on the driver."""
 
     rows: list[Entry]
@@ -118,14 +118,14 @@ class LiveReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
         return {"n": min(self._reading().last(), int(start["n"]) + self.wanted.max_rows)}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> "list[Rows]":
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> "list[SpooledRows]":
         found = self._reading().between(int(start["n"]), int(end["n"]))
         gap = next((row.gap for row in found if row.gap), None) if self.wanted.fails else None
         if gap is not None:
             raise DataLoss(
                 f"{self.wanted.name}: {gap}; set option failOnDataLoss=false to continue, with a row that has this text in gap"
             )
-        return [Rows(found)] if found else []
+        return [SpooledRows(found)] if found else []
 
     def read(self, partition: Any) -> "Iterator[Any]":
         schema = arrow_schema(self.wanted.kind)

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from polydomo.client.retry import Backoff
+from polydomo.client.retry import ReconnectDelay
 from polydomo.limits import SQL_RESTART
 from polydomo.spark.spark_errors import jvm_process, said
-from polydomo.spark.sql_query import Limits
+from polydomo.spark.sql_query import QueryLimits
 from polydomo.spark.sql_service import SqlService
 from polydomo.worker.blocking import Worker
 
@@ -25,7 +25,7 @@ def serve(
     to: str,
     service: str = "spark.sql",
     concurrency: int = 4,
-    limits: Limits | None = None,
+    limits: QueryLimits | None = None,
     writable: bool = False,
 ) -> None:
     """Warms up Spark, offers the service, and serves until SIGTERM or SIGINT.
@@ -34,7 +34,7 @@ def serve(
     to another worker. It returns with a new session.
     """
     spark = open_session()
-    backoff = Backoff(*SQL_RESTART)
+    backoff = ReconnectDelay(*SQL_RESTART)
     while True:
         began = time.monotonic()
         try:
@@ -50,7 +50,7 @@ def serve(
 
 
 def _serve_session(
-    spark: "SparkSession", to: str, service: str, concurrency: int, limits: Limits | None, writable: bool
+    spark: "SparkSession", to: str, service: str, concurrency: int, limits: QueryLimits | None, writable: bool
 ) -> bool:
     """Returns whether the JVM ended; False after a signal."""
     function = SqlService(spark, limits, writable, concurrency)
@@ -71,7 +71,7 @@ def _serve_session(
     return ended.is_set()
 
 
-def _reopened(open_session: "Callable[[], SparkSession]", backoff: Backoff) -> "SparkSession":
+def _reopened(open_session: "Callable[[], SparkSession]", backoff: ReconnectDelay) -> "SparkSession":
     while True:
         time.sleep(backoff.next())
         try:

@@ -19,7 +19,7 @@ _BY_MEDIA = {media.partition(";")[0]: format for media, format in MEDIA.items()}
 
 
 @dataclass(frozen=True)
-class Limits:
+class QueryLimits:
     rows: int = SQL_MAX_ROWS
     bytes: int = SQL_MAX_BYTES
     seconds: float = SQL_MAX_TIME
@@ -34,7 +34,7 @@ class Query:
     by_get: bool = False  # the reply contains only the result: no summary, and HTML is a complete page
 
     @staticmethod
-    def of(text: str, limits: Limits) -> "Query":
+    def of(text: str, limits: QueryLimits) -> "Query":
         """Raises CallFailed."""
         given: dict[str, Any] = {"sql": text.strip()}
         if text.lstrip().startswith("{"):
@@ -53,7 +53,7 @@ class Query:
         return Query(_clean(sql), args, _format(given.get("format", ARROW)), _rows(given.get("max_rows"), limits))
 
     @staticmethod
-    def _of_get(given: "dict[str, Any]", limits: Limits) -> "Query":
+    def _of_get(given: "dict[str, Any]", limits: QueryLimits) -> "Query":
         """Parameters other than q, format and max_rows are arguments of the query."""
         rest = {name: value for name, value in given.items() if name not in ("accept", "q", "format", "max_rows")}
         format = given.get("format") or _BY_MEDIA.get(str(given["accept"]), JSONL)
@@ -75,7 +75,7 @@ def _format(name: Any) -> str:
     return str(found)
 
 
-def _rows(most: Any, limits: Limits) -> int:
+def _rows(most: Any, limits: QueryLimits) -> int:
     if most is None:
         return limits.rows
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:

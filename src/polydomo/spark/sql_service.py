@@ -17,7 +17,7 @@ from polydomo.spark import sql_formats
 from polydomo.spark.row_bodies import to_json
 from polydomo.spark.spark_errors import failure, has_ended, said
 from polydomo.spark.sql_guard import Guard
-from polydomo.spark.sql_query import HTML, MEDIA, Limits, Query
+from polydomo.spark.sql_query import HTML, MEDIA, Query, QueryLimits
 from polydomo.worker.call import Call
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ class SqlService:
     def __init__(
         self,
         spark: "SparkSession",
-        limits: Limits | None = None,
+        limits: QueryLimits | None = None,
         writable: bool = False,
         concurrency: int = 4,
     ) -> None:
         self._spark = spark
-        self._limits = limits or Limits()
+        self._limits = limits or QueryLimits()
         self._guard = None if writable else Guard(spark)
         self._pools: queue.SimpleQueue[str] = queue.SimpleQueue()
         for n in range(concurrency):

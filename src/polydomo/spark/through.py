@@ -37,7 +37,7 @@ class ServiceFailed(PolydomoError):
 
 
 @dataclass(frozen=True)
-class Plan:
+class ThroughPlan:
     """The work of a task. It is sent to executors, so it has only plain values."""
 
     target: Target
@@ -136,7 +136,7 @@ def through(
     if kind == BYTES and len(wanted.fields) != 1:
         raise SettingError("reply='bytes' needs a schema of one column")
     output = StructType(fields)
-    plan = Plan(
+    plan = ThroughPlan(
         target,
         service,
         columns,
@@ -175,7 +175,7 @@ def _arrow(wanted: "StructType", nullable: bool = False) -> Any:
     return pa.schema([field.with_nullable(True) for field in made]) if nullable else made
 
 
-def _task(plan: Plan) -> "Callable[[Iterable[Any]], Iterator[Any]]":
+def _task(plan: ThroughPlan) -> "Callable[[Iterable[Any]], Iterator[Any]]":
     def task(batches: "Iterable[Any]") -> "Iterator[Any]":
         from polydomo.spark.through import run_task  # by name, so that executors use their installed version
 
@@ -187,11 +187,11 @@ def _task(plan: Plan) -> "Callable[[Iterable[Any]], Iterator[Any]]":
 # --- on an executor -------------------------------------------------------------------------------------------------------
 
 
-def run_task(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
+def run_task(plan: ThroughPlan, batches: Iterable[Any]) -> Iterator[Any]:
     return _by_rows(plan, batches) if plan.body is not None else _by_batches(plan, batches)
 
 
-def _by_batches(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
+def _by_batches(plan: ThroughPlan, batches: Iterable[Any]) -> Iterator[Any]:
     for done in plan.calls().run((row_bodies.arrow_body(piece), piece) for piece in _pieces(batches, plan.batch_rows)):
         for piece, reply in done:
             reason, rows = _reason(plan, reply), None
@@ -236,7 +236,7 @@ def _joined(held: Sequence[Any]) -> Any:
     return pa.Table.from_batches(held).combine_chunks().to_batches()[0]
 
 
-def _by_rows(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
+def _by_rows(plan: ThroughPlan, batches: Iterable[Any]) -> Iterator[Any]:
     assert plan.body is not None
     calls: ConcurrentCalls[tuple[Any, int]] = plan.calls()
 
@@ -259,7 +259,7 @@ def _by_rows(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
         yield from _rows(plan, at.slice(first, len(replies)), replies)
 
 
-def _rows(plan: Plan, piece: Any, replies: "Sequence[Result | CallError]") -> Iterator[Any]:
+def _rows(plan: ThroughPlan, piece: Any, replies: "Sequence[Result | CallError]") -> Iterator[Any]:
     """The replies to the rows of ``piece``, in order."""
     values: list[list[Any] | None] = []
     reasons: list[str | None] = []
@@ -288,7 +288,7 @@ def _rows(plan: Plan, piece: Any, replies: "Sequence[Result | CallError]") -> It
     yield from _output(plan, kept, columns, piece.num_rows, reasons, piece)
 
 
-def _row(plan: Plan, reply: Result) -> list[Any]:
+def _row(plan: ThroughPlan, reply: Result) -> list[Any]:
     if plan.reply != ARROW:
         return row_bodies.values_of(reply.body, plan.reply, plan.schema)
     rows = row_bodies.arrow_rows(reply, plan.schema)
@@ -297,14 +297,14 @@ def _row(plan: Plan, reply: Result) -> list[Any]:
     return [column[0].as_py() for column in rows.columns]
 
 
-def _columns(plan: Plan, values: "Sequence[list[Any] | None]") -> list[Any]:
+def _columns(plan: ThroughPlan, values: "Sequence[list[Any] | None]") -> list[Any]:
     return [
         row_bodies.column([row[i] if row is not None else None for row in values], field.type)
         for i, field in enumerate(plan.schema)
     ]
 
 
-def _reason(plan: Plan, reply: "Result | CallError") -> str | None:
+def _reason(plan: ThroughPlan, reply: "Result | CallError") -> str | None:
     return f"{type(reply).__name__}: {reply}" if isinstance(reply, CallError) else None
 
 
@@ -313,7 +313,7 @@ def _named(batch: Any, name: str) -> Any:
 
 
 def _output(
-    plan: Plan,
+    plan: ThroughPlan,
     kept: "list[Any]",
     columns: "Sequence[Any] | None",
     rows: int,

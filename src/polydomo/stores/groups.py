@@ -17,7 +17,7 @@ MOST_BYTES = (
 )  # of bodies or results in a statement: its values are copied while the GIL is held, and the event loop waits
 
 
-class Group:
+class OpGroup:
     """Within a group, no operation depends on another, except that an outcome supersedes earlier updates of the same job."""
 
     def __init__(self, ops: list[Op]) -> None:

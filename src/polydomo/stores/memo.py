@@ -33,7 +33,7 @@ from polydomo.limits import (
 from polydomo.protocols.memo.cid import Cid, read_cid
 from polydomo.protocols.memo.store_api import MemoValues, StoreFault, packed
 from polydomo.stores.memo_checks import MemoCopy, call_sum, head_sum, is_node, reply_sum
-from polydomo.stores.salvage import Sound, Table, open_sound, tolerant
+from polydomo.stores.salvage import SalvagedTable, Sound, open_sound, tolerant
 
 LOG = logging.getLogger("polydomo.memo")
 
@@ -53,10 +53,10 @@ CREATE INDEX reply_service ON reply (service);
 CREATE INDEX reply_used ON reply (used);
 """
 SCHEMA = f"{TABLES} PRAGMA user_version = {VERSION};"
-HEADS = Table("head", "name, cid, checks", "name")
-CALLS = Table("call", "func, args, result, checks", "func, args")
-REPLIES = Table("reply", "key, service, version, body, size, created, used, hits, checks", "key")
-NODES = Table("node", "cid, data", "cid")
+HEADS = SalvagedTable("head", "name, cid, checks", "name")
+CALLS = SalvagedTable("call", "func, args, result, checks", "func, args")
+REPLIES = SalvagedTable("reply", "key, service, version, body, size, created, used, hits, checks", "key")
+NODES = SalvagedTable("node", "cid, data", "cid")
 
 
 class MemoStore(MemoValues):

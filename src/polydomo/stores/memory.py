@@ -36,7 +36,7 @@ from polydomo.stores.backend import Backend, Lease
 from polydomo.stores.checks import job_values, progress_checks
 
 
-class Tables:
+class MemoryTables:
     """The content of a store."""
 
     def __init__(self) -> None:
@@ -56,8 +56,8 @@ class Tables:
 class MemoryBackend(Backend):
     url = "memory:"
 
-    def __init__(self, tables: Tables | None = None, shared: bool = False) -> None:
-        self.tables = tables if tables is not None else Tables()
+    def __init__(self, tables: MemoryTables | None = None, shared: bool = False) -> None:
+        self.tables = tables if tables is not None else MemoryTables()
         self.shared = shared
         self.now = 0.0  # the database's clock; set by its owner
 

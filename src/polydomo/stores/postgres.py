@@ -24,7 +24,7 @@ from polydomo.broker.jobs.ops import (
 )
 from polydomo.stores.backend import SCHEMA, Backend, Lease
 from polydomo.stores.checks import finish_values, job_of, job_values, load_paused, schedule_of
-from polydomo.stores.groups import Group, body_size, pieces, progress_values, result_size
+from polydomo.stores.groups import OpGroup, body_size, pieces, progress_values, result_size
 from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps
 from polydomo.stores.upgrades import upgrade
 from polydomo.stores.urls import without_password
@@ -293,7 +293,7 @@ class PostgresBackend(Backend):
                     )
                 if not ops:  # only tests whether the store can be written to
                     connection.execute("UPDATE polydomo.lease SET epoch = epoch")
-                group = Group(ops)
+                group = OpGroup(ops)
                 for inserts in pieces(group.inserts, body_size):
                     self._insert(connection, inserts)
                 self._progress(connection, list(group.progress.values()))

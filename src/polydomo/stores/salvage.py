@@ -21,7 +21,7 @@ SIZE_FIELD = slice(28, 32)  # of the header: pages of the file
 FREE_FIELDS = slice(32, 40)  # of the header: the list of free pages
 
 
-class Table(NamedTuple):
+class SalvagedTable(NamedTuple):
     """``indexes`` contain the key: their names, first columns and conditions."""
 
     name: str
@@ -47,7 +47,7 @@ class Sound(NamedTuple):
     connect: Callable[[], sqlite3.Connection]  # with its pragmas; it may raise sqlite3.Error
     check: str  # the pragma that checks the file
     schema: str
-    tables: Sequence[Table]
+    tables: Sequence[SalvagedTable]
     copying: Callable[[], Copying]
     current: int  # the version of these tables
     version: Callable[[sqlite3.Connection], int]  # that of the file; 0 if it is new
@@ -135,7 +135,10 @@ def _schema_damage(connection: sqlite3.Connection, sound: Sound) -> str:
 
 
 def salvage(
-    path: Path, schema: str, tables: Sequence[Table], copy: Callable[[sqlite3.Connection, str, Sequence[Any]], None]
+    path: Path,
+    schema: str,
+    tables: Sequence[SalvagedTable],
+    copy: Callable[[sqlite3.Connection, str, Sequence[Any]], None],
 ) -> Path:
     """Replaces ``path`` by a file with these tables, into which ``copy`` wrote each record that can be read. Returns the name under which
     the damaged file is kept. Raises sqlite3.Error or OSError if there is no space."""
@@ -177,7 +180,7 @@ def _create(path: Path, schema: str) -> sqlite3.Connection:
     return new
 
 
-def _open_damaged(path: Path, tables: Sequence[Table], fresh: Path) -> sqlite3.Connection:
+def _open_damaged(path: Path, tables: Sequence[SalvagedTable], fresh: Path) -> sqlite3.Connection:
     """If the first page, with the schema, cannot be used, it is replaced by that of the new file: the tables of both were created alike."""
     with open(path, "r+b") as file:  # an older first page does not count the pages that were added later
         file.seek(SIZE_FIELD.start)
@@ -204,7 +207,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     return old
 
 
-def readable(old: sqlite3.Connection, table: Table) -> Iterator[Sequence[Any]]:
+def readable(old: sqlite3.Connection, table: SalvagedTable) -> Iterator[Sequence[Any]]:
     """Every record of a table that SQLite can still read, once: from the first on until the damage, from the last on, and then those whose
     keys are in an index."""
     keys = table.key.count(",") + 1

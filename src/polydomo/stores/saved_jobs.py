@@ -9,14 +9,14 @@ from polydomo.broker.jobs.job import ENDED
 from polydomo.limits import JOB_KEEP_DEAD
 from polydomo.stores.backend import SCHEMA
 from polydomo.stores.checks import job_of, job_values
-from polydomo.stores.salvage import Copying, Table
+from polydomo.stores.salvage import Copying, SalvagedTable
 from polydomo.stores.sql_ops import CHECKS, COLUMNS, SCHEDULE_COLUMNS
 
 STATE = 12  # its position in COLUMNS
 ENDED_AT = 16
 
 TABLES_TO_SAVE = (
-    Table(
+    SalvagedTable(
         "jobs",
         f"{COLUMNS}, collected",
         "id",
@@ -28,9 +28,9 @@ TABLES_TO_SAVE = (
             ("jobs_ended", "ended", "ended > 0"),
         ),
     ),
-    Table("schedules", SCHEDULE_COLUMNS, "name"),
-    Table("paused", "service, checks", "service"),
-    Table("lease", "one, schema, epoch", "one"),
+    SalvagedTable("schedules", SCHEDULE_COLUMNS, "name"),
+    SalvagedTable("paused", "service, checks", "service"),
+    SalvagedTable("lease", "one, schema, epoch", "one"),
 )
 
 

@@ -27,7 +27,7 @@ from polydomo.broker.jobs.ops import (
 )
 from polydomo.stores.backend import SCHEMA, Backend, Lease
 from polydomo.stores.checks import finish_values, job_of, job_values, load_paused, schedule_of
-from polydomo.stores.groups import Group, body_size, pieces, progress_values, result_size
+from polydomo.stores.groups import OpGroup, body_size, pieces, progress_values, result_size
 from polydomo.stores.salvage import Sound, is_damage, open_sound, tolerant
 from polydomo.stores.saved_jobs import TABLES_TO_SAVE, JobsCopy
 from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps
@@ -303,7 +303,7 @@ class SqliteBackend(Backend):
                 raise StoreError(NOT_LEADER, f"epoch {epoch} is over: another broker is the leader under epoch {found}")
             if not ops:  # only tests whether the store can be written to
                 connection.execute("UPDATE lease SET epoch = epoch")
-            group = Group(ops)
+            group = OpGroup(ops)
             for inserts in pieces(group.inserts, body_size):
                 self._insert(connection, inserts)
             self._update(connection, PROGRESS, [progress_values(op) for op in group.progress.values()])

@@ -19,7 +19,7 @@ Key = tuple[str, bytes, str]  # principal, service, the client's key
 OVERHEAD: Final = 500  # memory of an entry besides its reply
 
 
-class Entry:
+class KeyedCall:
     """One call under a key."""
 
     __slots__ = ("at", "body", "code", "digest", "request", "text")
@@ -41,7 +41,7 @@ class Entry:
 class KeptExchange(Exchange):
     """Stores the outcome that is passed to ``inner``."""
 
-    def __init__(self, inner: Exchange, entry: Entry, kept: "Idempotency", key: Key) -> None:
+    def __init__(self, inner: Exchange, entry: KeyedCall, kept: "Idempotency", key: Key) -> None:
         self.inner = inner
         self.entry = entry
         self.kept = kept
@@ -71,7 +71,7 @@ class Idempotency:
     """Stored calls by key; the oldest are evicted."""
 
     def __init__(self) -> None:
-        self._entries: dict[Key, Entry] = {}
+        self._entries: dict[Key, KeyedCall] = {}
         self._bytes = 0
 
     def memory(self) -> int:
@@ -105,7 +105,7 @@ class Idempotency:
             else:
                 inner.failure(request, entry.code, entry.text)
             return None
-        entry = self._entries[key] = Entry(digest, now)
+        entry = self._entries[key] = KeyedCall(digest, now)
         self._bytes += OVERHEAD
         while len(self._entries) > IDEMPOTENCY_KEYS:
             self.forget(next(iter(self._entries)))
@@ -120,7 +120,7 @@ class Idempotency:
             elif entry.request is None:
                 self.forget(exchange.key)
 
-    def settled(self, key: Key, entry: Entry) -> None:
+    def settled(self, key: Key, entry: KeyedCall) -> None:
         if self._entries.get(key) is entry:
             self._bytes += len(entry.body or b"")
             while self._bytes > IDEMPOTENCY_BYTES and self._entries:

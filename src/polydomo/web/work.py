@@ -37,7 +37,7 @@ from polydomo.web.content import (
 from polydomo.web.session import Endpoint, Exchange, HttpSession, Poll
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.http.head import HttpError, RequestHead, quote
-from polydomo.wire.link import Handler, Hub
+from polydomo.wire.link import Hub, LinkHandler
 
 OFFERED: Final = (OCTETS, TEXT, MULTIPART, JSON, FRAMES_JSON)
 NAME_BYTES: Final = 9  # of a worker's name, which must not be guessable: whoever knows it can act as the worker
@@ -85,7 +85,7 @@ class HttpWorker(Session):
     protocol = "http"
 
     def __init__(self, workers: HttpWorkers, name: str, peer: str) -> None:
-        super().__init__(workers.broker, DetachedLink(workers.hub, Handler(), peer))
+        super().__init__(workers.broker, DetachedLink(workers.hub, LinkHandler(), peer))
         self.all = workers
         self.name = name
         self.worker: Worker | None = None

@@ -56,7 +56,7 @@ NO_LIMIT: Final = 1 << 62  # units of work if there is no limit
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Handler:
+class LinkHandler:
     """Receives the messages of one link. Protocol sessions implement it."""
 
     worker_count = 0  # workers that the connection carries
@@ -94,7 +94,7 @@ class Handler:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Pacer:
+class HandshakeBudget:
     """Limits the CPU time of handshakes. The owner of the loop provides one."""
 
     def start(self, link: "Link") -> bool:
@@ -183,7 +183,7 @@ class Hub:
         self.dirty: list[Link] = []  # links with bytes to write or a changed flag
         self.resumed: list[Link] = []  # links with stored input to process, with ``receive(b"")``
         self.received = 0  # bytes, ever
-        self.pacer = Pacer()
+        self.pacer = HandshakeBudget()
         self.turns = turns  # None: work is not limited, as in a client
         self.work_left = NO_LIMIT if turns is None else turns.work  # in this turn, for all links together
         self.clock: Callable[[], float] | None = None  # seconds; None: work is charged by its price alone
@@ -234,7 +234,7 @@ class Link:
     source = ""  # the source for fairness: the peer's address, or its principal
     renewed = 0  # the turn in which its share was renewed
 
-    def __init__(self, hub: Hub, handler: Handler, peer: str) -> None:
+    def __init__(self, hub: Hub, handler: LinkHandler, peer: str) -> None:
         self.hub = hub
         self.handler = handler
         self.peer = peer  # the peer's address, for people
@@ -243,7 +243,7 @@ class Link:
         self.out: list[Body] = []  # while not empty, the link is in ``hub.dirty``, or its owner keeps it
         self.needs_full_flush = False  # the owner must look at ``state`` and ``pauses``, or must not join ``out``
         self._fast = False  # the next input may take the handler's fast path; never set while paused or closing
-        self.fast_path_size = 0  # see ``Handler.fast_path``
+        self.fast_path_size = 0  # see ``LinkHandler.fast_path``
         self.work_left = NO_LIMIT if hub.turns is None else hub.turns.share  # until it must wait for the next turn
         self.input_bytes = 0  # unfinished input, and what came while paused
         self.unsent_bytes = 0  # unsent bytes, as far as the owner knows

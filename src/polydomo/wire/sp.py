@@ -11,7 +11,7 @@ from struct import Struct
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import HELD_INPUT, MAX_MESSAGE, SP_MAX_STACK, WORK_BYTES, WORK_MESSAGE
 from polydomo.wire.frames import Body
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import Hub, Link, LinkHandler
 
 MAGIC = b"\x00SP\x00"
 REQ = 0x0030
@@ -66,7 +66,7 @@ class SpLink(Link):
     def __init__(
         self,
         hub: Hub,
-        handler: Handler,
+        handler: LinkHandler,
         peer: str,
         *,
         listener: bool = True,

@@ -5,35 +5,35 @@ import time
 from contextvars import ContextVar
 
 from polydomo.client.message import Message, encode
-from polydomo.protocols.ends import Job
+from polydomo.protocols.ends import Delivery
 
 
 class Call(Message):
     """One request: a list of its frames, with attributes.
 
-    >>> call = Call(Job(b"echo", [b"one", b"two"]))
+    >>> call = Call(Delivery(b"echo", [b"one", b"two"]))
     >>> call.service, call.body, call.text, call[1]
     ('echo', b'onetwo', 'onetwo', b'two')
     """
 
     __slots__ = ("_until", "attempt", "cancelled", "headers", "job", "key", "request", "service", "timeout")
 
-    def __init__(self, job: Job, arrived: float | None = None) -> None:
-        super().__init__(job.body)
-        self.service = job.service.decode(errors="replace")
-        self.request = job.attempt.decode(errors="replace")  # the broker's token of this attempt
+    def __init__(self, delivery: Delivery, arrived: float | None = None) -> None:
+        super().__init__(delivery.body)
+        self.service = delivery.service.decode(errors="replace")
+        self.request = delivery.attempt.decode(errors="replace")  # the broker's token of this attempt
         self.attempt = attempt_number(
-            job.attempt
+            delivery.attempt
         )  # 1 is the first; if higher, it may have run before; 0: the protocol does not say
-        self.job = job.job  # the id of the durable job; "" if it is not a job or the protocol does not say
-        self.key = job.key  # its idempotency key, or ""
-        self.headers = job.headers  # headers, if the protocol has them (eMQP); a header without a value is ""
+        self.job = delivery.job  # the id of the durable job; "" if it is not a job or the protocol does not say
+        self.key = delivery.key  # its idempotency key, or ""
+        self.headers = delivery.headers  # headers, if the protocol has them (eMQP); a header without a value is ""
         self.cancelled = False  # its caller does not wait any more: the result is not sent
         self.timeout = (
-            job.timeout
+            delivery.timeout
         )  # seconds the broker waits, from when the worker got the request; 0: no limit is known
         since = time.monotonic() if arrived is None else arrived
-        self._until = since + job.timeout if job.timeout else math.inf
+        self._until = since + delivery.timeout if delivery.timeout else math.inf
 
     @property
     def remaining(self) -> float:

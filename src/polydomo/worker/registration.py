@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import Callable
 
-from polydomo.client.connection import Connection
+from polydomo.client.connection import BrokerConnection
 from polydomo.client.message import check_size
 from polydomo.errors import PolydomoError
 from polydomo.limits import OVERSLEPT
-from polydomo.protocols.ends import Cancelled, Dismissed, Event, Job, Revoked, WorkerEnd
+from polydomo.protocols.ends import Cancelled, Delivery, Dismissed, Event, Revoked, WorkerEnd
 
 
 class Registration:
-    connection: Connection
+    connection: BrokerConnection
     worked = False  # it got a job
     failed = False  # it left because a job failed; the broker is not at fault
     _timer: asyncio.TimerHandle | None = None  # of the next heartbeat
@@ -20,7 +20,7 @@ class Registration:
     def __init__(
         self,
         end: WorkerEnd,
-        on_job: "Callable[[Registration, Job], None]",
+        on_job: "Callable[[Registration, Delivery], None]",
         on_unwanted: "Callable[[Registration, Cancelled | Revoked], None]",
     ) -> None:
         self.end = end
@@ -55,38 +55,38 @@ class Registration:
             self.end.grow(count)
             self.connection.flush_soon()
 
-    def partial(self, job: Job, body: list[bytes]) -> None:
+    def partial(self, delivery: Delivery, body: list[bytes]) -> None:
         check_size(body, self.connection.max_body)
-        self.end.partial(job, body)
+        self.end.partial(delivery, body)
         self._answered()
 
-    def final(self, job: Job, body: list[bytes]) -> None:
+    def final(self, delivery: Delivery, body: list[bytes]) -> None:
         check_size(body, self.connection.max_body)
-        self.end.final(job, body)
+        self.end.final(delivery, body)
         self._answered()
 
-    def fail(self, job: Job, code: str, text: str) -> None:
-        if self.end.fail(job, code, text):
+    def fail(self, delivery: Delivery, code: str, text: str) -> None:
+        if self.end.fail(delivery, code, text):
             self.failed = True
             self.connection.close("a job failed, and the protocol can only report that by leaving")
             self._over("a job failed")
         else:
             self._answered()
 
-    def release(self, job: Job) -> bool:
+    def release(self, delivery: Delivery) -> bool:
         """Returns a job that will not run. False if the protocol cannot do that."""
-        if self.ended.done() or not self.end.release(job):
+        if self.ended.done() or not self.end.release(delivery):
             return False
         self._answered()
         return True
 
-    def keep(self, job: Job) -> None:
+    def keep(self, delivery: Delivery) -> None:
         if not self.ended.done():
-            self.end.keep(job)
+            self.end.keep(delivery)
             self._answered()
 
     def on_event(self, event: Event) -> None:
-        if isinstance(event, Job):
+        if isinstance(event, Delivery):
             self.worked = True
             self.on_job(self, event)
         elif isinstance(event, Cancelled | Revoked):

@@ -12,12 +12,12 @@ from math import ceil
 from typing import Any
 
 from polydomo.client.connection import connect
-from polydomo.client.retry import Backoff
+from polydomo.client.retry import ReconnectDelay
 from polydomo.client.suspension import wait_running
 from polydomo.errors import CallFailed, NotConnected, ProtocolViolation
 from polydomo.limits import CLOSE_TIME, CONNECT_TIME, LISTED, REJECTED, SETTLED
 from polydomo.model.request import FAILED
-from polydomo.protocols.ends import Cancelled, Job, Revoked, WorkerEnd
+from polydomo.protocols.ends import Cancelled, Delivery, Revoked, WorkerEnd
 from polydomo.wire.address import Address
 from polydomo.worker.call import RUNNING, Call, Running
 from polydomo.worker.functions import Abandoned, Function, Threads, error_text, execute, from_the_function, runs_on_loop
@@ -30,13 +30,13 @@ CALL_FAILED = "a call of %s failed: %s"
 
 
 class Work:
-    """One job of the worker."""
+    """One request that the worker has received."""
 
-    __slots__ = ("arrived", "call", "job", "registration", "released", "stoppable", "task")
+    __slots__ = ("arrived", "call", "delivery", "registration", "released", "stoppable", "task")
 
-    def __init__(self, registration: Registration, job: Job) -> None:
+    def __init__(self, registration: Registration, delivery: Delivery) -> None:
         self.registration = registration
-        self.job = job
+        self.delivery = delivery
         self.arrived = time.monotonic()
         self.call: Call | None = None  # set once it runs
         self.stoppable = False  # it runs on the event loop, where it can be cancelled
@@ -136,7 +136,7 @@ class ServiceConnection:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        backoff = Backoff()
+        backoff = ReconnectDelay()
         complained = False
         while not self.stopping:
             while len(self._work) >= self.slots:
@@ -230,22 +230,22 @@ class ServiceConnection:
             self._sibling_tasks.append(sibling.start())
         self.slots, self.prefetch = capacity, 0
 
-    def _on_job(self, registration: Registration, job: Job) -> None:
+    def _on_job(self, registration: Registration, delivery: Delivery) -> None:
         if self.stopping:
-            registration.release(job)
+            registration.release(delivery)
             return  # without such a message, the connection is closed next, which requeues the job
-        work = Work(registration, job)
-        self._work[id(job)] = work
+        work = Work(registration, delivery)
+        self._work[id(delivery)] = work
         work.task = asyncio.get_running_loop().create_task(self._take(work))
 
     def _on_unwanted(self, registration: Registration, event: Cancelled | Revoked) -> None:
-        work = self._work.get(id(event.job))
+        work = self._work.get(id(event.delivery))
         if work is None:
             return
         if work.call is None:
             self._withdraw(work)
         elif isinstance(event, Revoked):
-            registration.keep(event.job)
+            registration.keep(event.delivery)
         else:
             work.call.cancelled = True
             if work.stoppable and work.task is not None:
@@ -253,7 +253,7 @@ class ServiceConnection:
 
     def _withdraw(self, work: Work) -> None:
         """The job was not started, and will not be."""
-        if work.registration.release(work.job):
+        if work.registration.release(work.delivery):
             work.released = True
             if work.task is not None:
                 work.task.cancel()
@@ -268,15 +268,15 @@ class ServiceConnection:
             if work.call is not None and not work.call.cancelled:
                 raise  # the worker is dropped
         finally:
-            del self._work[id(work.job)]
+            del self._work[id(work.delivery)]
             if self._left_over and work.registration is not self._registration:
                 self._left_over -= 1
                 if self._registration is not None:
                     self._registration.grow(1)
 
     async def _execute(self, work: Work) -> None:
-        registration, job = work.registration, work.job
-        name = job.service.decode(errors="replace")
+        registration, delivery = work.registration, work.delivery
+        name = delivery.service.decode(errors="replace")
 
         async def send(body: list[bytes]) -> None:
             await registration.connection.writable()
@@ -284,13 +284,13 @@ class ServiceConnection:
                 await registration.connection.ask_limit()
             if registration.ended.done() or call.cancelled:
                 raise Abandoned
-            registration.partial(job, body)
+            registration.partial(delivery, body)
 
-        call = work.call = Call(job, work.arrived)
-        mark = RUNNING.set(Running(name, job.attempt.decode(errors="replace")))
+        call = work.call = Call(delivery, work.arrived)
+        mark = RUNNING.set(Running(name, delivery.attempt.decode(errors="replace")))
         try:
             # An eMQP broker gives requests for a queue that no worker serves to a worker of "default".
-            function = self.functions.get(job.service) or self.functions.get(b"default")
+            function = self.functions.get(delivery.service) or self.functions.get(b"default")
             if function is None:
                 raise CallFailed(FAILED, f"this worker does not offer {name}")
             work.stoppable = runs_on_loop(function)
@@ -301,9 +301,9 @@ class ServiceConnection:
             if registration.ended.done():
                 raise Abandoned
             if call.cancelled:
-                registration.release(job)
+                registration.release(delivery)
             else:
-                registration.final(job, body)
+                registration.final(delivery, body)
         except Abandoned:
             self._abandoned(work, name)
         except CallFailed as error:
@@ -314,7 +314,7 @@ class ServiceConnection:
                 CALL_FAILED, name, error
             )  # the function reported the failure itself: a traceback would not help
             if not registration.ended.done():
-                registration.fail(job, error.code, error.text)
+                registration.fail(delivery, error.code, error.text)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
@@ -326,7 +326,7 @@ class ServiceConnection:
                 return
             log.warning("a call of %s failed", name, exc_info=from_the_function(error))
             if not registration.ended.done():
-                registration.fail(job, FAILED, error_text(error))
+                registration.fail(delivery, FAILED, error_text(error))
         finally:
             RUNNING.reset(mark)
 
@@ -336,7 +336,7 @@ class ServiceConnection:
             log.warning("the result of a call of %s was discarded: its connection is gone", name)
         else:
             log.debug("a call of %s was cancelled", name)
-            work.registration.release(work.job)
+            work.registration.release(work.delivery)
 
 
 def shares(slots: int, prefetch: int, most: int, least: int = 1) -> "list[tuple[int, int]]":

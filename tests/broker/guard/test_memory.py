@@ -7,7 +7,7 @@ from polydomo.broker.guard.memory import INPUT, OUTPUT, REQUESTS, SUBSCRIPTIONS
 from polydomo.broker.policy import Policy
 from polydomo.limits import MIB
 from polydomo.wire.close_reason import CloseCause
-from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_LISTING, PAUSE_MEMORY, PAUSE_SHARE_USED, Handler, Hub, Turns
+from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_LISTING, PAUSE_MEMORY, PAUSE_SHARE_USED, Hub, LinkHandler, Turns
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.broker.rig import Peer, World
 from tests.wire.zmtp.rig import GREETING_31, ready
@@ -209,7 +209,7 @@ def test_unfinished_input_of_many_connections_is_measured_within_a_turn(read: in
     limit = 16 * MIB
     world = limited(Policy(max_memory=limit))
     small = world.client()
-    links = [ZmtpLink(world.hub, Handler(), f"peer {number}") for number in range(100)]
+    links = [ZmtpLink(world.hub, LinkHandler(), f"peer {number}") for number in range(100)]
     for link in links:
         link.source = small.link.source = "one host"
         link.receive(GREETING_31 + ready() + b"\x02" + (900_000).to_bytes(8, "big"))

@@ -2,13 +2,13 @@
 
 import pytest
 
-from polydomo.broker.guard.rules import AccessRules, Quota, Rule
+from polydomo.broker.guard.rules import AccessRule, AccessRules, Quota
 from tests.broker.rig import Peer, World
 
 
 def limited() -> World:
     world = World()
-    rules = [Rule(1, ["hasty"], {"call": ["*"]}), Rule(2, ["pool"], {"offer": ["*"]})]
+    rules = [AccessRule(1, ["hasty"], {"call": ["*"]}), AccessRule(2, ["pool"], {"offer": ["*"]})]
     world.broker.access.replace(AccessRules(["hasty", "pool"], rules, {"hasty": Quota(requests_per_second=1.0)}))
     return world
 

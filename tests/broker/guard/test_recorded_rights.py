@@ -2,14 +2,14 @@
 
 import pytest
 
-from polydomo.broker.guard.rules import AccessRules, Rule
+from polydomo.broker.guard.rules import AccessRule, AccessRules
 from polydomo.broker.requests.transitions import new_request
 from polydomo.model import principals
 from polydomo.model.service import Service
 from tests.broker.rig import World
 
 RULES = AccessRules(
-    ["alice", "reader"], [Rule(1, ["alice"], {"call": ["echo"]}), Rule(2, ["reader"], {"inspect": ["*"]})]
+    ["alice", "reader"], [AccessRule(1, ["alice"], {"call": ["echo"]}), AccessRule(2, ["reader"], {"inspect": ["*"]})]
 )
 
 

@@ -2,16 +2,16 @@
 
 import pytest
 
-from polydomo.broker.guard.rules import NO_QUOTA, RIGHTS, AccessRules, Quota, Rule
+from polydomo.broker.guard.rules import NO_QUOTA, RIGHTS, AccessRule, AccessRules, Quota
 from polydomo.limits import ACCESS_ANSWERS
 
 RULES = AccessRules(
     ["alice", "ci", "render-pool", "idle"],
     [
-        Rule(1, ["alice", "ci"], {"call": ["resize", "lint.*"]}),
-        Rule(2, ["render-pool"], {"offer": ["resize"], "publish": ["log.*"]}),
-        Rule(3, ["alice"], {"admin": ["*"]}),
-        Rule(4, ["ci"], {"subscribe": ["log.*", "temperature"]}),
+        AccessRule(1, ["alice", "ci"], {"call": ["resize", "lint.*"]}),
+        AccessRule(2, ["render-pool"], {"offer": ["resize"], "publish": ["log.*"]}),
+        AccessRule(3, ["alice"], {"admin": ["*"]}),
+        AccessRule(4, ["ci"], {"subscribe": ["log.*", "temperature"]}),
     ],
     {"ci": Quota(open_requests=100), "crowd": Quota(connections=1)},
     {"crowd": ["ci", "idle"]},
@@ -53,7 +53,7 @@ def test_quotas_of_a_principal_or_its_group() -> None:
 
 
 def test_cached_decisions_are_bounded() -> None:
-    rules = AccessRules(["a"], [Rule(1, ["a"], {"call": ["x*"]})])
+    rules = AccessRules(["a"], [AccessRule(1, ["a"], {"call": ["x*"]})])
     for i in range(ACCESS_ANSWERS + 10):
         assert rules.allows("a", "call", f"x{i}") and not rules.allows("a", "call", f"y{i}")
     assert len(rules._answers) <= ACCESS_ANSWERS and len(rules._own) == 1

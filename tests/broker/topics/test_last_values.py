@@ -17,7 +17,7 @@ from polydomo.web.websocket import WebSocketSession
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import frame, split
 from polydomo.wire.http.link import HttpLink
-from polydomo.wire.link import ABORTING, PAUSE_NOT_READING, Handler, Hub, Link
+from polydomo.wire.link import ABORTING, PAUSE_NOT_READING, Hub, Link, LinkHandler
 
 
 class Notes(Recorder):
@@ -46,7 +46,7 @@ class Hall:
         self.broker.session_opened(self.publisher)
 
     def link(self) -> Link:
-        return Link(self.hub, Handler(), "tcp://127.0.0.1:1")
+        return Link(self.hub, LinkHandler(), "tcp://127.0.0.1:1")
 
     def publish(self, topic: bytes, *frames: bytes) -> None:
         body = b"".join(frame(f, i < len(frames) - 1) for i, f in enumerate(frames))

@@ -14,7 +14,7 @@ from polydomo.model.session import Session
 from polydomo.protocols.mdx.session import MdxSession
 from polydomo.protocols.pubsub.session import PublisherSession, SubscriberSession
 from polydomo.wire.frames import MORE, bounds, frame, join
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import Hub, Link, LinkHandler
 from tests.entropy import Counting
 
 NOW = 1_794_724_735.5
@@ -161,7 +161,7 @@ class Hall:
         self.broker = Broker(100.0, Counting(), recorder=self.notes, wall=NOW)
 
     def join(self, session: type[Session]) -> Session:
-        link = Link(self.hub, Handler(), "tcp://127.0.0.1:1")
+        link = Link(self.hub, LinkHandler(), "tcp://127.0.0.1:1")
         found = session(self.broker, link)
         link.handler = found
         self.broker.session_opened(found)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from polydomo.cli.bench.bench import report
-from polydomo.cli.bench.load import Load, Outcome
+from polydomo.cli.bench.load import Load, LoadResult
 from polydomo.cli.bench.pace import Pacer
 from tests.cli.shell import Broker, Running, complaint, run
 from tests.server.harness import wait_for
@@ -94,10 +94,10 @@ def test_ctrl_c_leaves_nothing_behind() -> None:
 
 
 def test_percentiles_are_the_nearest_ranks() -> None:
-    outcome = Outcome(Load("mdx", 1, 1, 1, 1, 2.0), array("d", [0.4, 0.1, 0.3, 0.2]))
+    outcome = LoadResult(Load("mdx", 1, 1, 1, 1, 2.0), array("d", [0.4, 0.1, 0.3, 0.2]))
     assert outcome.percentiles(0.25, 0.5, 0.51, 0.99, 1.0) == [0.1, 0.2, 0.3, 0.4, 0.4]
     assert outcome.rate == 2.0
-    [nothing] = Outcome(Load("mdx", 1, 1, 1, 1, 2.0)).percentiles(0.5)
+    [nothing] = LoadResult(Load("mdx", 1, 1, 1, 1, 2.0)).percentiles(0.5)
     assert nothing != nothing
 
 
@@ -115,7 +115,7 @@ def test_an_open_loop_with_several_processes_and_a_plot(tmp_path: Path) -> None:
 
 def test_a_rate_that_is_too_high_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     load = Load("mdx", 1, 1, 1, 1, 2.0, credit=4, rate=1000.0)
-    outcome = Outcome(load, array("d", [0.1] * 500), late=300)
+    outcome = LoadResult(load, array("d", [0.1] * 500), late=300)
     outcome.errors["unanswered"] = 1500
     report([outcome])
     printed = capsys.readouterr()
@@ -124,7 +124,7 @@ def test_a_rate_that_is_too_high_is_reported(capsys: pytest.CaptureFixture[str])
     )
     assert printed.out.splitlines()[2].split()[3] == "100" and "1500 unanswered" in printed.out
     assert printed.err.startswith("Only 100 of 1,000 calls/s were answered in time")
-    report([Outcome(load, array("d", [0.1] * 2000), late=99)])
+    report([LoadResult(load, array("d", [0.1] * 2000), late=99)])
     assert capsys.readouterr().err == ""
 
 

@@ -3,7 +3,7 @@ import doctest
 import pytest
 
 from polydomo.cli.common import render
-from polydomo.cli.common.render import Column, aligned, clock, show_rich
+from polydomo.cli.common.render import PrintedColumn, aligned, clock, show_rich
 from polydomo.cli.inspect.inspection import WORKERS
 
 
@@ -14,7 +14,7 @@ def test_the_examples_in_the_module() -> None:
 
 
 def test_no_rows_still_have_their_titles() -> None:
-    assert aligned([Column("one"), Column("two")], []) == ["ONE  TWO"]
+    assert aligned([PrintedColumn("one"), PrintedColumn("two")], []) == ["ONE  TWO"]
 
 
 def test_a_time_that_was_not_today_has_its_date() -> None:
@@ -25,7 +25,7 @@ def test_a_very_long_name_wraps_and_the_other_columns_stay(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    columns = [Column("service"), Column("state", spare=1), Column("queued", right=True, spare=2)]
+    columns = [PrintedColumn("service"), PrintedColumn("state", spare=1), PrintedColumn("queued", right=True, spare=2)]
     show_rich(columns, [["s" * 113, "ready", "7"], ["echo", "busy", "0"]])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["service", "state", "queued"]

@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from polydomo.cli.common.render import latency
-from polydomo.cli.inspect.watch_view import History, headline, lines, screen, sparkline
+from polydomo.cli.inspect.watch_view import RateHistory, headline, lines, screen, sparkline
 from polydomo.model.json_form import iso_time
 from tests.cli.shell import PATIENCE, POLYDOMO, Broker, Running, environment, run
 
@@ -88,7 +88,7 @@ def figures(**changes: Any) -> dict[str, Any]:
 
 
 def shown(found: dict[str, Any], width: int = 160, height: int = 40, trouble: str = "") -> str:
-    history = History()
+    history = RateHistory()
     history.add(found)
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
     console.print(screen(found, history, width, height, trouble))
@@ -136,7 +136,7 @@ def test_only_reasons_are_truncated_at_any_width(width: int) -> None:
     """Columns that do not fit are left out completely, the least important first."""
     row = {**figures()["services"][0], "name": "a-service-with-a-long-name", "answered": 123_456_789, "failed": 1_000}
     found = figures(services=[row])
-    history = History()
+    history = RateHistory()
     for second in range(40):
         history.add({**found, "time": iso_time(second)})
     console = Console(file=io.StringIO(), width=width, height=50, force_terminal=True, color_system=None)
@@ -185,7 +185,7 @@ def test_peers_cannot_steer_the_terminal() -> None:
 
 
 def test_history_keeps_half_a_minute_and_pauses_while_the_broker_is_gone() -> None:
-    history = History()
+    history = RateHistory()
     for second in range(50):
         history.add(figures(time=iso_time(second), rate=float(second)))
         history.add(figures(time=iso_time(second), rate=float(second)))

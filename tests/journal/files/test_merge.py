@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from polydomo.journal.files import merge, runs
-from polydomo.journal.files.retention import Bounds
+from polydomo.journal.files.retention import JournalBounds
 from polydomo.journal.files.segments import Segment, all_segments, segments
 from polydomo.journal.ids import run_name
 from polydomo.journal.journal import Journal
@@ -25,9 +25,9 @@ HOUR = 3600.0
 WALL = 1_700_000_000 // 3600 * 3600 - 1000.0  # the world's clock begins at 1,000 s: the rows begin with an hour
 
 
-def journal_of_small_segments(directory: Path, pieces: int = 12, bounds: Bounds | None = None) -> Journal:
+def journal_of_small_segments(directory: Path, pieces: int = 12, bounds: JournalBounds | None = None) -> Journal:
     world, journal = started(
-        directory, bounds or Bounds(keep_age=AGES, roll_seconds=1e9, roll_rows=1 << 60, merge=False), wall=WALL
+        directory, bounds or JournalBounds(keep_age=AGES, roll_seconds=1e9, roll_rows=1 << 60, merge=False), wall=WALL
     )
     for seed in range(pieces):
         live(world, seed, 30)
@@ -205,7 +205,7 @@ def test_an_unrelated_file_inside_the_range_of_a_merged_one_is_kept(tmp_path: Pa
 
 
 def test_the_broker_merges_an_hour_that_is_over(tmp_path: Path) -> None:
-    bounds = Bounds(keep_age=AGES, roll_seconds=1e9, roll_rows=1 << 60)
+    bounds = JournalBounds(keep_age=AGES, roll_seconds=1e9, roll_rows=1 << 60)
     world, journal = started(tmp_path, bounds, wall=WALL)
     for seed in range(5):
         live(world, seed, 20)
@@ -236,7 +236,7 @@ def test_the_broker_merges_what_the_run_before_left(tmp_path: Path) -> None:
 
 
 def test_a_killed_broker_lost_nothing_more_for_having_merged(tmp_path: Path) -> None:
-    world, journal = started(tmp_path, Bounds(keep_age=AGES, roll_seconds=1e9, roll_rows=1 << 60), wall=WALL)
+    world, journal = started(tmp_path, JournalBounds(keep_age=AGES, roll_seconds=1e9, roll_rows=1 << 60), wall=WALL)
     for seed in range(3):
         live(world, seed, 20)
         world.broker.draining = False

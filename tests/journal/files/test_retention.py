@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from polydomo import limits
-from polydomo.journal.files.retention import AgeClock, Bounds, StoredSegments
+from polydomo.journal.files.retention import AgeClock, JournalBounds, StoredSegments
 from polydomo.journal.files.runs import RUNS, segment_name
 from polydomo.journal.reading.audit import audit
 from tests.cli.shell import Broker, Running
@@ -57,11 +57,11 @@ def test_removed_segments_are_logged(tmp_path: Path) -> None:
     old, new = put(tmp_path, NOW - 40 * DAY), put(tmp_path, NOW)
     kept = StoredSegments(tmp_path)
     assert kept.newest is not None and abs(kept.newest - NOW) <= 3600.0
-    assert kept.sweep(Bounds(), NOW - 20 * DAY).files == 0
-    removed = kept.sweep(Bounds(), NOW)
+    assert kept.sweep(JournalBounds(), NOW - 20 * DAY).files == 0
+    removed = kept.sweep(JournalBounds(), NOW)
     assert removed == (1, 100, "date=2026-01-20/hour=12", "journal.keep_age")
     assert new.exists() and not old.exists()
-    assert kept.sweep(Bounds(keep_bytes=10), NOW).why == "journal.keep_bytes"
+    assert kept.sweep(JournalBounds(keep_bytes=10), NOW).why == "journal.keep_bytes"
 
 
 def test_a_directory_that_vanishes_is_made_again_and_its_rows_are_accounted_for(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from polydomo.journal.files import merge, runs
-from polydomo.journal.files.retention import Bounds
+from polydomo.journal.files.retention import JournalBounds
 from polydomo.journal.files.seal import KEY, MARK, Damaged, damage, verify
 from polydomo.journal.reading.reader import Reader
 from polydomo.journal.schema import KINDS
@@ -19,7 +19,7 @@ from tests.journal.stage import live
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("journal")
-    world, kept = started(directory, Bounds(keep_age=AGES, roll_rows=200))
+    world, kept = started(directory, JournalBounds(keep_age=AGES, roll_rows=200))
     for part in range(3):
         live(world, part, 150)
         world.broker.draining = False

@@ -14,7 +14,7 @@ import pytest
 from polydomo.errors import SettingError
 from polydomo.journal import schema
 from polydomo.journal.files import parquet, runs
-from polydomo.journal.files.retention import Bounds
+from polydomo.journal.files.retention import JournalBounds
 from polydomo.journal.ids import run_name
 from polydomo.journal.journal import Journal
 from polydomo.journal.levels import Levels
@@ -33,10 +33,10 @@ AGES = 1e10  # the rows of these tests are of 2023
 
 
 def started(
-    directory: Path, bounds: Bounds | None = None, level: str = MESSAGES, wall: float = 1_700_000_000.0
+    directory: Path, bounds: JournalBounds | None = None, level: str = MESSAGES, wall: float = 1_700_000_000.0
 ) -> tuple[World, Journal]:
     world = World()
-    journal = Journal(directory, Levels(level), "test", wall, bounds=bounds or Bounds(keep_age=AGES))
+    journal = Journal(directory, Levels(level), "test", wall, bounds=bounds or JournalBounds(keep_age=AGES))
     world.broker.record_to(journal.recorder)
     journal.attach(world.broker)
     return world, journal
@@ -79,7 +79,7 @@ def test_a_run_in_order(tmp_path: Path) -> None:
 
 
 def test_segments_close_by_rows(tmp_path: Path) -> None:
-    world, journal = started(tmp_path, Bounds(keep_age=AGES, roll_rows=100))
+    world, journal = started(tmp_path, JournalBounds(keep_age=AGES, roll_rows=100))
     for seed in range(3):
         live(world, seed, 150)
         world.broker.draining = False
@@ -93,10 +93,10 @@ def test_segments_close_by_rows(tmp_path: Path) -> None:
 
 
 def test_segments_close_by_time_and_on_demand(tmp_path: Path) -> None:
-    world, journal = started(tmp_path, Bounds(keep_age=AGES, roll_seconds=0.1))
+    world, journal = started(tmp_path, JournalBounds(keep_age=AGES, roll_seconds=0.1))
     journal.tick()
     until(lambda: journal.writer.closed == 1)
-    journal.writer.bounds = Bounds(keep_age=AGES, roll_seconds=3600)
+    journal.writer.bounds = JournalBounds(keep_age=AGES, roll_seconds=3600)
     world.client()
     assert journal.flush() == 2
     until(lambda: journal.writer.closed == 2)
@@ -222,7 +222,7 @@ def test_a_full_disk_is_reported_and_recovered_from(
 
     monkeypatch.setattr(parquet, "write", limited)
     monkeypatch.setattr("polydomo.limits.JOURNAL_RETRY", 0.01)
-    world, journal = started(tmp_path, Bounds(keep_age=AGES, roll_seconds=0.01))
+    world, journal = started(tmp_path, JournalBounds(keep_age=AGES, roll_seconds=0.01))
     journal.tick()
     until(lambda: journal.writer.trouble)
     assert journal.status()["trouble"] == "No space left on device"
@@ -252,7 +252,7 @@ def test_a_broker_starts_on_a_full_disk_and_records_once_there_is_room(
     monkeypatch.setattr("polydomo.limits.JOURNAL_RETRY", 0.01)
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", full)
-        world, journal = started(tmp_path, Bounds(keep_age=AGES, roll_seconds=0.01))
+        world, journal = started(tmp_path, JournalBounds(keep_age=AGES, roll_seconds=0.01))
         world.client()
         journal.tick()
         until(lambda: journal.writer.trouble)
@@ -300,7 +300,7 @@ def test_an_import_that_fails_for_want_of_files_is_tried_again(tmp_path: Path, m
     with monkeypatch.context() as broken:
         broken.delattr("polydomo.journal.files.parquet")
         broken.setitem(sys.modules, "polydomo.journal.files.parquet", None)
-        world, journal = started(tmp_path, Bounds(keep_age=AGES, roll_seconds=0.01))
+        world, journal = started(tmp_path, JournalBounds(keep_age=AGES, roll_seconds=0.01))
         world.client()
         journal.tick()
         until(lambda: journal.writer.trouble)
@@ -330,7 +330,7 @@ def test_a_disk_that_stays_full_costs_rows_and_no_memory(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(parquet, "write", limited)
     monkeypatch.setattr("polydomo.limits.JOURNAL_RETRY", 0.001)
-    world, journal = started(tmp_path, Bounds(keep_age=AGES, roll_seconds=0.01))
+    world, journal = started(tmp_path, JournalBounds(keep_age=AGES, roll_seconds=0.01))
     journal.recorder.queue.max_chunks = 40
     turns = 0
     while turns < 600 or not journal.recorder.queue.dropped:  # a writer that is slow to begin loses nothing yet
@@ -412,7 +412,7 @@ def auditing(rows: list[Row]) -> list[str]:
 
 
 def test_retention_by_bytes_takes_whole_batches_oldest_first(tmp_path: Path) -> None:
-    world, journal = started(tmp_path, Bounds(keep_age=AGES, roll_rows=1, keep_bytes=60_000))
+    world, journal = started(tmp_path, JournalBounds(keep_age=AGES, roll_rows=1, keep_bytes=60_000))
     for _ in range(20):
         world.client().ask()
         journal.tick()
@@ -429,12 +429,12 @@ def test_retention_by_bytes_takes_whole_batches_oldest_first(tmp_path: Path) -> 
 def test_retention_by_age(tmp_path: Path) -> None:
     old = tmp_path / "kind=messages" / "date=2001-01-01" / "hour=00"
     old.mkdir(parents=True)
-    _, journal = started(tmp_path, Bounds(), wall=time.time() - 1000.0)
+    _, journal = started(tmp_path, JournalBounds(), wall=time.time() - 1000.0)
     journal.stop()
     recent = runs.segments(tmp_path)[0]
     shutil.copy(recent.path, old / recent.path.name)
     (old / "notes.txt").write_text("not ours")
-    _, second = started(tmp_path, Bounds(), wall=time.time() - 1000.0)
+    _, second = started(tmp_path, JournalBounds(), wall=time.time() - 1000.0)
     second.stop()
     assert {segment.run for segment in runs.segments(tmp_path)} == {journal.run.run, second.run.run}
     assert list(old.iterdir()) == [old / "notes.txt"]

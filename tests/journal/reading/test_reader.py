@@ -13,7 +13,7 @@ import pytest
 
 from polydomo.journal import schema
 from polydomo.journal.files import runs
-from polydomo.journal.files.retention import Bounds
+from polydomo.journal.files.retention import JournalBounds
 from polydomo.journal.reading.reader import Reader, conform, moment
 from polydomo.journal.schema import KINDS, MESSAGES, REQUESTS
 from tests.journal.files.test_writer import AGES, started
@@ -28,7 +28,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs of a broker, in several segments."""
     directory = tmp_path_factory.mktemp("journal")
     for seed in (1, 2):
-        world, kept = started(directory, Bounds(keep_age=AGES, roll_rows=200))
+        world, kept = started(directory, JournalBounds(keep_age=AGES, roll_rows=200))
         for part in range(3):
             live(world, 10 * seed + part, 150)
             world.broker.draining = False

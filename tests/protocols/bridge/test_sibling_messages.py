@@ -12,8 +12,8 @@ from polydomo.protocols.bridge.sibling_messages import (
     CALL_SIZE,
     REPLY,
     TOKEN_SIZE,
-    Call,
-    Facts,
+    RelayedFacts,
+    SiblingCall,
     details,
     read_facts,
     trace_from,
@@ -32,8 +32,8 @@ def call(service: bytes = b"s", left: int = 0, facts: bytes = b"", body: bytes =
 
 @given(st.binary(min_size=1, max_size=255), st.integers(0, 10**9), st.binary(max_size=400))
 def test_a_call_is_read_as_it_was_written(service: bytes, left: int, headers: bytes) -> None:
-    message = call(service, left, Facts("dcp", headers).encode() if headers else b"")
-    read = Call(message, 0, len(message))
+    message = call(service, left, RelayedFacts("dcp", headers).encode() if headers else b"")
+    read = SiblingCall(message, 0, len(message))
     assert (read.token, read.service, read.milliseconds, read.parent) == (TOKEN, service, left, NAME)
     assert message[read.body :] == b"\x00\x05hello"
     assert (read.facts.headers if read.facts is not None else b"") == headers
@@ -44,14 +44,14 @@ def test_a_call_is_read_as_it_was_written(service: bytes, left: int, headers: by
 def test_any_other_bytes_are_a_violation_or_a_call(rest: bytes) -> None:
     data = CALL + TOKEN + rest
     try:
-        read = Call(data, 0, len(data))
+        read = SiblingCall(data, 0, len(data))
     except ProtocolViolation:
         return
     assert read.body < len(data)
 
 
 def test_the_facts_of_a_job() -> None:
-    facts = read_facts(Facts("job", b"", JobFacts("01ABC", "key", "x:1", "00-a-b-01")).encode())
+    facts = read_facts(RelayedFacts("job", b"", JobFacts("01ABC", "key", "x:1", "00-a-b-01")).encode())
     assert facts is not None and facts.job is not None
     assert (facts.job.id, facts.job.key, facts.job.headers, facts.job.trace) == ("01ABC", "key", "x:1", "00-a-b-01")
     for wrong in (b"job\n{}", b"job\n[1]", b"no newline"):

@@ -13,7 +13,7 @@ from polydomo.protocols.dbp import session as dbp
 from polydomo.protocols.dbp.session import DbpSession
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import join
-from polydomo.wire.link import Handler, Hub
+from polydomo.wire.link import Hub, LinkHandler
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.protocols.emqp_dbp_fakes import WALL, EchoSession, Peer, Table, only
 
@@ -307,7 +307,7 @@ def test_an_update_may_change_or_end_the_agreed_beats() -> None:
 
 def test_a_req_socket_is_sent_no_heartbeats() -> None:
     table = Table()
-    link = ZmtpLink(Hub(), Handler(), HERE, listener=True)
+    link = ZmtpLink(Hub(), LinkHandler(), HERE, listener=True)
     link.peer_type = b"REQ"
     session = DbpSession(table.broker, link)
     table.broker.session_opened(session)

@@ -5,7 +5,7 @@ import pytest
 from polydomo import limits
 from polydomo.errors import CallFailed, ProtocolViolation
 from polydomo.protocols.dcp.ends import DcpClientEnd, DcpWorkerEnd
-from polydomo.protocols.ends import Job, Reply
+from polydomo.protocols.ends import Delivery, Reply
 from tests.protocols.dcp.peers import (
     PING,
     PONG,
@@ -97,12 +97,12 @@ def opened(
     return end, peer
 
 
-def taken(end: DcpWorkerEnd, peer: Peer) -> list[Job]:
+def taken(end: DcpWorkerEnd, peer: Peer) -> list[Delivery]:
     """Exchanges until neither side has anything to say."""
-    jobs: list[Job] = []
+    jobs: list[Delivery] = []
     while True:
         events = peer.exchange(end)
-        jobs.extend(event for event in events if isinstance(event, Job))
+        jobs.extend(event for event in events if isinstance(event, Delivery))
         if not end.out and not peer.link.out:
             return jobs
 
@@ -200,11 +200,11 @@ def test_worker_end_leaves_when_a_job_fails(rig: Rig) -> None:
 def test_worker_end_bounds_its_partials() -> None:
     end = DcpWorkerEnd()
     end.open([b"echo"])
-    (job,) = end.receive([*H, REQUEST, b"echo", b"a", b"", b"m", b"", b"body"])
-    assert isinstance(job, Job)
-    end.partial(job, [b""] * limits.MAX_BODY_FRAMES)
+    (delivery,) = end.receive([*H, REQUEST, b"echo", b"a", b"", b"m", b"", b"body"])
+    assert isinstance(delivery, Delivery)
+    end.partial(delivery, [b""] * limits.MAX_BODY_FRAMES)
     with pytest.raises(CallFailed):
-        end.partial(job, [b""])
+        end.partial(delivery, [b""])
 
 
 @pytest.mark.parametrize(

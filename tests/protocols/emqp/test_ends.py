@@ -17,7 +17,7 @@ from polydomo.limits import (
 from polydomo.protocols.emqp import headers as emqp_headers
 from polydomo.protocols.emqp.ends import EmqpClientEnd, EmqpWorkerEnd
 from polydomo.protocols.emqp.session import EmqpSession
-from polydomo.protocols.ends import Dismissed, Job, Reply
+from polydomo.protocols.ends import Delivery, Dismissed, Reply
 from polydomo.wire import frames
 from tests.protocols.emqp_dbp_fakes import (
     HEAD,
@@ -140,7 +140,7 @@ def run(table: Table, client: EmqpClientEnd, worker: EmqpWorkerEnd, at_client: P
             end.out.clear()
         for heard in at_worker.hear():
             for event in worker.receive(heard):
-                if isinstance(event, Job):
+                if isinstance(event, Delivery):
                     worker.partial(event, [b"<"])
                     worker.final(event, [event.body[0].upper(), b">"])
                 events.append(event)
@@ -157,7 +157,7 @@ def test_our_ends_through_our_broker() -> None:
     client.request(7, b"echo", [b"ab", b"c"], timeout=12.0)
     client.request(8, "grüße".encode(), [])
     events = run(table, client, worker, at_client, at_worker)
-    jobs = [event for event in events if isinstance(event, Job)]
+    jobs = [event for event in events if isinstance(event, Delivery)]
     assert [(job.service, job.timeout, job.headers) for job in jobs] == [
         (b"echo", 12.0, {"reply-requested": "", "timeout": "12"}),
         ("grüße".encode(), 0.0, {"reply-requested": ""}),
@@ -172,9 +172,9 @@ def test_our_ends_through_our_broker() -> None:
 def test_our_worker_disconnects_after_a_failed_job_and_understands_both_answers() -> None:
     worker = EmqpWorkerEnd()
     worker.open([b"echo"])
-    (job,) = worker.receive([*HEAD, b"REQUEST", b"7", b"echo", b"", b"x"])
-    assert isinstance(job, Job)
-    assert worker.fail(job, "boom", "text")
+    (delivery,) = worker.receive([*HEAD, b"REQUEST", b"7", b"echo", b"", b"x"])
+    assert isinstance(delivery, Delivery)
+    assert worker.fail(delivery, "boom", "text")
     assert worker.out[-1][2] == b"DISCONNECT"
     worker.beat()
     assert worker.out[-1][2] == b"DISCONNECT"  # nothing after it
@@ -184,32 +184,32 @@ def test_our_worker_disconnects_after_a_failed_job_and_understands_both_answers(
 
 def test_our_worker_asks_for_no_more_once_it_drains() -> None:
     worker = EmqpWorkerEnd()
-    (job,) = worker.receive([*HEAD, b"REQUEST", b"7", b"echo", b"", b"x"])
-    assert isinstance(job, Job)
+    (delivery,) = worker.receive([*HEAD, b"REQUEST", b"7", b"echo", b"", b"x"])
+    assert isinstance(delivery, Delivery)
     worker.drain()
-    worker.final(job, [b"y"])
+    worker.final(delivery, [b"y"])
     assert [message[2] for message in worker.out] == [b"REPLY"]
 
 
 def test_our_worker_raises_for_a_request_it_does_not_hold() -> None:
     worker = EmqpWorkerEnd()
-    (job,) = worker.receive([*HEAD, b"REQUEST", b"7", b"echo", b"", b"x"])
-    assert isinstance(job, Job)
-    worker.final(job, [b"y"])
+    (delivery,) = worker.receive([*HEAD, b"REQUEST", b"7", b"echo", b"", b"x"])
+    assert isinstance(delivery, Delivery)
+    worker.final(delivery, [b"y"])
     with pytest.raises(ValueError):
-        worker.final(job, [b"y"])
+        worker.final(delivery, [b"y"])
     with pytest.raises(ValueError):
-        worker.fail(job, "", "")
+        worker.fail(delivery, "", "")
 
 
 def test_partials_held_by_our_worker_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polydomo.protocols.ends.MAX_BODY", 10)
     worker = EmqpWorkerEnd()
-    (job,) = worker.receive([*HEAD, b"REQUEST", b"7", b"echo", b"", b"x"])
-    assert isinstance(job, Job)
-    worker.partial(job, [b"x" * 10])
+    (delivery,) = worker.receive([*HEAD, b"REQUEST", b"7", b"echo", b"", b"x"])
+    assert isinstance(delivery, Delivery)
+    worker.partial(delivery, [b"x" * 10])
     with pytest.raises(CallFailed):
-        worker.partial(job, [b"x"])
+        worker.partial(delivery, [b"x"])
 
 
 def test_our_client_reads_the_replies_of_other_brokers() -> None:

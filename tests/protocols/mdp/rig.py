@@ -9,7 +9,7 @@ from polydomo.model.session import Session
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.detect import Detector
 from polydomo.wire.frames import join, split
-from polydomo.wire.link import Handler, Hub
+from polydomo.wire.link import Hub, LinkHandler
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.entropy import Zeros
 from tests.forms import GeneralDetector
@@ -78,7 +78,7 @@ class Rig:
         self.broker.now = until
 
 
-class Peer(Handler):
+class Peer(LinkHandler):
     """A peer of some socket type: its own end of a ZMTP connection, and the broker's end of it."""
 
     def __init__(self, rig: Rig, socket_type: bytes) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from polydomo.errors import CallFailed, ProtocolViolation
 from polydomo.limits import MAX_BODY
-from polydomo.protocols.ends import Dismissed, Job, Reply, WorkerEnd
+from polydomo.protocols.ends import Delivery, Dismissed, Reply, WorkerEnd
 from polydomo.protocols.mdp.ends import Mdp1ClientEnd, Mdp1WorkerEnd, Mdp2ClientEnd, Mdp2WorkerEnd, MdpClientEnd
 
 
@@ -13,10 +13,10 @@ def said(end: MdpClientEnd | WorkerEnd) -> list[list[bytes]]:
     return out
 
 
-def job_of(end: WorkerEnd, message: list[bytes]) -> Job:
-    (job,) = end.receive(message)
-    assert isinstance(job, Job)
-    return job
+def job_of(end: WorkerEnd, message: list[bytes]) -> Delivery:
+    (delivery,) = end.receive(message)
+    assert isinstance(delivery, Delivery)
+    return delivery
 
 
 # --- clients -----------------------------------------------------------------------------------------------------------

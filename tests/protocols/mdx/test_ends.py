@@ -4,7 +4,7 @@ import pytest
 
 from polydomo import limits
 from polydomo.errors import ProtocolViolation
-from polydomo.protocols.ends import Dismissed, Failure, Job, Reply
+from polydomo.protocols.ends import Delivery, Dismissed, Failure, Reply
 from polydomo.protocols.mdx.ends import MdxClientEnd, MdxWorkerEnd
 from polydomo.protocols.mdx.session import MdxSession
 from tests.protocols.mdx.peers import C, W, client_of, failure, job_of, worker_of
@@ -80,15 +80,15 @@ def opened(rig: Rig) -> "tuple[MdxWorkerEnd, Peer]":
 def test_worker_end_serves(rig: Rig) -> None:
     (end, peer), client = opened(rig), client_of(rig)
     client.say(C, b"\x01", b"echo", b"id", b"body", b"")
-    (job,) = peer.exchange(end)
-    assert isinstance(job, Job) and job.service == b"echo" and job.body == [b"body", b""]
-    end.partial(job, [b"1"])
-    end.partial(job, [])
-    end.final(job, [b"2"])
+    (delivery,) = peer.exchange(end)
+    assert isinstance(delivery, Delivery) and delivery.service == b"echo" and delivery.body == [b"body", b""]
+    end.partial(delivery, [b"1"])
+    end.partial(delivery, [])
+    end.final(delivery, [b"2"])
     with pytest.raises(ValueError):
-        end.final(job, [b"3"])  # "exactly one FINAL command"
+        end.final(delivery, [b"3"])  # "exactly one FINAL command"
     with pytest.raises(ValueError):
-        end.partial(job, [b"3"])
+        end.partial(delivery, [b"3"])
     assert peer.exchange(end) == []
     assert [message[1:] for message in client.heard()] == [
         [b"\x02", b"echo", b"id", b"1"],
@@ -100,9 +100,9 @@ def test_worker_end_serves(rig: Rig) -> None:
 def test_worker_end_reports_failure_and_continues(rig: Rig) -> None:
     (end, peer), client = opened(rig), client_of(rig)
     client.say(C, b"\x01", b"echo", b"id", b"body")
-    (job,) = peer.exchange(end)
-    assert isinstance(job, Job)
-    assert end.fail(job, "KeyError", "page") is False
+    (delivery,) = peer.exchange(end)
+    assert isinstance(delivery, Delivery)
+    assert end.fail(delivery, "KeyError", "page") is False
     client.say(C, b"\x01", b"echo", b"id2", b"body")
     assert len(peer.exchange(end)) == 1
     assert failure(client) == "KeyError"
@@ -115,9 +115,9 @@ def test_worker_end_pings_at_its_interval_unless_there_is_traffic(rig: Rig) -> N
         assert end.out == [[W, b"PING"]]
         assert peer.exchange(end) == []
     client.say(C, b"\x01", b"echo", b"id", b"body")
-    (job,) = peer.exchange(end)
-    assert isinstance(job, Job)
-    end.final(job, [b"done"])
+    (delivery,) = peer.exchange(end)
+    assert isinstance(delivery, Delivery)
+    end.final(delivery, [b"done"])
     peer.exchange(end)
     end.beat()
     assert end.out == []  # "Peers SHOULD NOT send HEARTBEAT commands while also sending other commands."
@@ -128,11 +128,11 @@ def test_worker_end_pings_at_its_interval_unless_there_is_traffic(rig: Rig) -> N
 def test_worker_end_pings_while_it_streams_to_a_silent_broker(rig: Rig) -> None:
     (end, peer), client = opened(rig), client_of(rig)
     client.say(C, b"\x01", b"echo", b"id", b"body")
-    (job,) = peer.exchange(end)
-    assert isinstance(job, Job)
+    (delivery,) = peer.exchange(end)
+    assert isinstance(delivery, Delivery)
     end.beat()
     end.out.clear()
-    end.partial(job, [b"1"])
+    end.partial(delivery, [b"1"])
     end.beat()
     assert end.out[-1] == [W, b"PING"]
 
@@ -146,12 +146,12 @@ def test_worker_end_judges_the_broker_after_three_to_five_intervals() -> None:
 def test_worker_end_sends_nothing_after_disconnect(rig: Rig, header: bytes) -> None:
     (end, peer), client = opened(rig), client_of(rig)
     client.say(C, b"\x01", b"echo", b"id", b"body")
-    (job,) = peer.exchange(end)
-    assert isinstance(job, Job)
+    (delivery,) = peer.exchange(end)
+    assert isinstance(delivery, Delivery)
     assert end.receive([header, b"\x06"]) == [Dismissed()]
     end.beat()
-    end.partial(job, [b"1"])
-    end.final(job, [b"2"])
+    end.partial(delivery, [b"1"])
+    end.final(delivery, [b"2"])
     end.close()
     assert end.out == []
     assert end.receive([W, b"\x02", b"token", b"", b"id"]) == []

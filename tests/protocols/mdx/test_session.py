@@ -8,7 +8,7 @@ from polydomo.model.tuning import Tuning
 from polydomo.protocols.dcp.session import DcpSession
 from polydomo.protocols.mdx.ends import MdxWorkerEnd
 from polydomo.protocols.mdx.session import MdxSession
-from polydomo.wire.link import Handler, Hub
+from polydomo.wire.link import Hub, LinkHandler
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.protocols.mdx.peers import DISCONNECT, PONG, C, W, client_of, failure, job_of, worker_of, worker_of_busy
 from tests.protocols.mdx_dcp_rig import Frames, Rig, long_form
@@ -364,8 +364,8 @@ def test_sessions_share_their_words(rig: Rig) -> None:
 
 def test_dealer_is_met_by_a_router() -> None:
     hub = Hub()
-    listening = ZmtpLink(hub, Handler(), "listener")
-    dialing = ZmtpLink(hub, Handler(), "dialer", listener=False, socket_type=MdxWorkerEnd.socket_type)
+    listening = ZmtpLink(hub, LinkHandler(), "listener")
+    dialing = ZmtpLink(hub, LinkHandler(), "dialer", listener=False, socket_type=MdxWorkerEnd.socket_type)
     for _ in range(6):
         for one, other in ((dialing, listening), (listening, dialing)):
             data = b"".join(bytes(piece) for piece in one.out)

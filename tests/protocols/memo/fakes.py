@@ -13,7 +13,7 @@ from polydomo.model.session import Session
 from polydomo.protocols.memo.session import MemoSession
 from polydomo.wire import frames, sp
 from polydomo.wire.frames import Body
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import Hub, Link, LinkHandler
 from polydomo.wire.sp import SpLink
 from tests.entropy import Counting
 
@@ -50,7 +50,7 @@ class World:
         return Peer(self)
 
     def foreigner(self, takes_partials: bool = False) -> "Foreigner":
-        session = Foreigner(self.broker, Link(self.hub, Handler(), "foreigner"))
+        session = Foreigner(self.broker, Link(self.hub, LinkHandler(), "foreigner"))
         session.takes_partials = takes_partials
         self.broker.session_opened(session)
         return session
@@ -73,7 +73,7 @@ class Peer:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.link = SpLink(world.hub, Handler(), "peer")
+        self.link = SpLink(world.hub, LinkHandler(), "peer")
         self.session = MemoSession(world.broker, self.link)
         self.link.handler = self.session
         world.broker.session_opened(self.session)

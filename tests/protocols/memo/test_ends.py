@@ -3,7 +3,7 @@
 import pytest
 
 from polydomo.errors import CallFailed, NoSuchService, ProtocolViolation
-from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Job, Reply, WorkerEnd
+from polydomo.protocols.ends import ClientEnd, Delivery, Dismissed, Event, Reply, WorkerEnd
 from polydomo.protocols.memo import messages
 from polydomo.protocols.memo.ends import MemoClientEnd, MemoWorkerEnd
 from polydomo.wire import sp
@@ -47,9 +47,9 @@ class Both:
         self.worker.open([b"echo", b"up"], slots)
         assert self.at_worker.pump() == []
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[Delivery]:
         events = self.at_worker.pump()
-        jobs = [event for event in events if isinstance(event, Job)]
+        jobs = [event for event in events if isinstance(event, Delivery)]
         assert len(jobs) == len(events)
         return jobs
 
@@ -227,7 +227,7 @@ def test_closing_makes_results_the_last_and_takes_no_more_jobs() -> None:
     assert isinstance(other.end, MemoWorkerEnd)
     other.end.open([b"echo"])
     [again] = other.pump()
-    assert isinstance(again, Job) and again.body == [b"y"]
+    assert isinstance(again, Delivery) and again.body == [b"y"]
 
 
 def test_partials_past_the_message_bound_fail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from polydomo import limits
 from polydomo.server.connections import connection as module
 from polydomo.server.connections.connection import Connection
-from polydomo.wire.link import PAUSE_SHARE_USED, Handler, Hub, Turns
+from polydomo.wire.link import PAUSE_SHARE_USED, Hub, LinkHandler, Turns
 from polydomo.wire.zmtp.link import ZmtpLink
 from tests.wire.zmtp.rig import GREETING_31, ready
 
@@ -25,7 +25,7 @@ class Rig:
         monkeypatch.setattr(module, "perf_counter", lambda: self.now)
         self.hub = Hub(Turns())
         self.connection = Connection(cast(Any, SimpleNamespace(awake=True, hub=self.hub)), ipc=False)
-        self.link = ZmtpLink(self.hub, Handler(), "tcp://192.0.2.1:1")
+        self.link = ZmtpLink(self.hub, LinkHandler(), "tcp://192.0.2.1:1")
         self.connection.link = self.link
         self.connection._take = self._take
         self.connection.reading = False

@@ -11,7 +11,7 @@ from polydomo.model.listener_roles import ROLES
 from polydomo.model.tuning import Tuning
 from polydomo.server.settings.retired import RETIRED
 from polydomo.server.settings.settings import KINDS, Settings, flag_of, load, variable_of
-from polydomo.server.settings.types import Count, Flag, Header, Seconds, Size, Table, TextList, Urls
+from polydomo.server.settings.types import Count, Flag, Header, KeywordTable, Seconds, Size, TextList, Urls
 from polydomo.wire.address import Address
 from tests.test_numbers import FIXED
 
@@ -437,8 +437,8 @@ def test_flags_words_tables() -> None:
     assert [Flag().read(text) for text in ("true", "Yes", "on", "1", True)] == [True] * 5
     assert [Flag().read(text) for text in ("false", "No", "off", "0", False)] == [False] * 5
     assert TextList().read("a, b,c") == TextList().read(["a", "b", "c"]) == ["a", "b", "c"]
-    assert Table("x", "y").read("a=x, b=c=y") == {"a": "x", "b=c": "y"}
-    assert Table("x", "y").read("") == {}
+    assert KeywordTable("x", "y").read("a=x, b=c=y") == {"a": "x", "b=c": "y"}
+    assert KeywordTable("x", "y").read("") == {}
     assert Count().read(" 1_000 ") == 1000
     assert Urls().read("tcp://127.0.0.1:0,tcp://127.0.0.1:*") == ["tcp://127.0.0.1:0"] * 2
 
@@ -446,7 +446,7 @@ def test_flags_words_tables() -> None:
 @pytest.mark.parametrize("text", ["a", "a=", "=x", "a=z", ["a"], {"a": 1}, {"": "x"}])
 def test_not_tables(text: object) -> None:
     with pytest.raises(ValueError, match="must"):
-        Table("x", "y").read(text)
+        KeywordTable("x", "y").read(text)
 
 
 @pytest.mark.parametrize("text", ["a,,b", ["a", ""], 3, {"a": "b"}, None])

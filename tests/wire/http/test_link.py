@@ -9,13 +9,13 @@ from polydomo import limits
 from polydomo.wire.http.head import HttpError, RequestHead
 from polydomo.wire.http.link import HttpLink
 from polydomo.wire.http.websocket import WebSocket
-from polydomo.wire.link import PAUSE_SHARE_USED, Handler, Hub, Turns
+from polydomo.wire.link import PAUSE_SHARE_USED, Hub, LinkHandler, Turns
 from polydomo.wire.steps import Steps
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-class Page(Handler):
+class Page(LinkHandler):
     """Answers each request at once, or as ``on`` says."""
 
     def __init__(self, link: HttpLink) -> None:

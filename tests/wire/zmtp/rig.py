@@ -1,7 +1,7 @@
 """Two ends of a ZMTP connection in memory, and peers of older versions written down byte by byte."""
 
 from polydomo.wire.close_reason import CloseCause, CloseReason
-from polydomo.wire.link import DEFAULT_BOUNDS, Bounds, Handler, Hub
+from polydomo.wire.link import DEFAULT_BOUNDS, Bounds, Hub, LinkHandler
 from polydomo.wire.security.mechanism import command, properties
 from polydomo.wire.zmtp.handshake import SIGNATURE
 from polydomo.wire.zmtp.link import ZmtpLink
@@ -22,7 +22,7 @@ def greeting_2(number: int = 5, identity: bytes = b"") -> bytes:
     return SIGNATURE + b"\x01" + bytes((number, 0, len(identity))) + identity
 
 
-class Log(Handler):
+class Log(LinkHandler):
     """Records everything that a link passes on. ``then`` is called after each message, to pause or close in the middle."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from polydomo import limits
 from polydomo.wire.frames import frame, head, join
-from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_NOT_READING, Bounds, Handler, Hub
+from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_NOT_READING, Bounds, Hub, LinkHandler
 from polydomo.wire.security.mechanism import command
 from polydomo.wire.zmtp import link as zmtp
 from polydomo.wire.zmtp.link import ZmtpLink
@@ -356,7 +356,7 @@ def test_no_traffic_raises(noise: list[bytes]) -> None:
 def test_a_lost_connection_frees_its_unfinished_message_at_once() -> None:
     """Not when the garbage collector runs: the account of memory no longer counts it."""
     hub = Hub()
-    link = ZmtpLink(hub, Handler(), "tcp://127.0.0.1:1")
+    link = ZmtpLink(hub, LinkHandler(), "tcp://127.0.0.1:1")
     link.receive(GREETING_31 + ready())
     link.receive(b"\x02" + (1 << 20).to_bytes(8, "big") + bytes(1 << 19))
     assert hub.input_bytes > 1 << 19 and link._gather is not None

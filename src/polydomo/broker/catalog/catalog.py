@@ -16,12 +16,12 @@ from polydomo.limits import COST_ENTRY, DBP_LATE, MAX_CATALOG_BYTES, MAX_CATALOG
 from polydomo.model.service import LATE, LEFT, LOST, READY, REGISTERING
 from polydomo.model.session import Session
 from polydomo.model.tuning import Tuning
-from polydomo.protocols.dbp.info import Publisher, publisher, timing, wrong_name
+from polydomo.protocols.dbp.info import PublisherInfo, publisher, timing, wrong_name
 
 ACTIVE = (READY, LATE)
 
 
-class Entry:
+class CatalogEntry:
     """One registered service, active or not."""
 
     def __init__(self, name: str, address: str, info: "dict[str, object]", size: int, beat: float, now: float) -> None:
@@ -47,14 +47,14 @@ class Catalog:
 
     def __init__(self, tuning: Tuning) -> None:
         self.tuning = tuning
-        self.entries: dict[str, Entry] = {}
-        self.publishers: dict[str, Publisher | str] = {}  # publisher addresses of active services, or an error text
+        self.entries: dict[str, CatalogEntry] = {}
+        self.publishers: dict[str, PublisherInfo | str] = {}  # publisher addresses of active services, or an error text
         self.publishers_version = 0  # version of ``publishers``
-        self.changed: list[Entry] = []  # entries whose state changed; the owner takes them from here
+        self.changed: list[CatalogEntry] = []  # entries whose state changed; the owner takes them from here
         self._gone: dict[str, None] = {}  # names of inactive entries, oldest first
         self._by_datagram: dict[str, None] = {}  # names of services that have sent a heartbeat over UDP
         self._bytes = 0  # total size of the info of active entries
-        self._watch: list[tuple[float, int, Entry]] = []  # when to check an entry; an old number is stale
+        self._watch: list[tuple[float, int, CatalogEntry]] = []  # when to check an entry; an old number is stale
         self._count = 0
 
     # --- operations ----------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class Catalog:
             self._bytes -= old.size
             old.watch = 0
         self._gone.pop(name, None)
-        entry = Entry(name, address, dict(info), size, beat, now)
+        entry = CatalogEntry(name, address, dict(info), size, beat, now)
         entry.session = session
         entry.text = text
         self.entries[name] = entry
@@ -140,7 +140,7 @@ class Catalog:
         self._beat(entry, now)
         return True
 
-    def udp_heartbeat(self, now: float, name: str, address: str) -> "Entry | None":
+    def udp_heartbeat(self, now: float, name: str, address: str) -> "CatalogEntry | None":
         """Handles a heartbeat over UDP: "it can keep a registered service alive only from its registered address". Returns None if it is
         ignored."""
         if not self.heartbeat(now, name, address):
@@ -191,7 +191,7 @@ class Catalog:
         """All active services, by name."""
         return {name: entry.info for name, entry in self.entries.items() if entry.state in ACTIVE}
 
-    def active(self, name: str) -> "Entry | None":
+    def active(self, name: str) -> "CatalogEntry | None":
         return self._active(name)
 
     # --- time ----------------------------------------------------------------------------------------------------------------
@@ -227,19 +227,19 @@ class Catalog:
         for entry in self.entries.values():
             entry.seen = min(now, entry.seen + late)
 
-    def _late_at(self, entry: Entry) -> float:
+    def _late_at(self, entry: CatalogEntry) -> float:
         return entry.seen + entry.beat * DBP_LATE
 
-    def _lost_at(self, entry: Entry) -> float:
+    def _lost_at(self, entry: CatalogEntry) -> float:
         return entry.seen + entry.beat * self.tuning.beats_missed
 
     # --- state changes ----------------------------------------------------------------------------------------------------------
 
-    def _active(self, name: str) -> "Entry | None":
+    def _active(self, name: str) -> "CatalogEntry | None":
         entry = self.entries.get(name)
         return entry if entry is not None and entry.state in ACTIVE else None
 
-    def _publishes(self, entry: Entry) -> None:
+    def _publishes(self, entry: CatalogEntry) -> None:
         """Updates the publisher address of an entry."""
         place = publisher(entry.info, entry.address) if entry.state in ACTIVE else ""
         if place:
@@ -248,19 +248,19 @@ class Catalog:
         elif self.publishers.pop(entry.name, None) is not None:
             self.publishers_version += 1
 
-    def _move(self, entry: Entry, state: str, now: float, cause: str) -> None:
+    def _move(self, entry: CatalogEntry, state: str, now: float, cause: str) -> None:
         entry.state = state
         self._publishes(entry)
         entry.since = now
         entry.cause = cause
         self.changed.append(entry)
 
-    def _beat(self, entry: Entry, now: float) -> None:
+    def _beat(self, entry: CatalogEntry, now: float) -> None:
         entry.seen = now
         if entry.state == LATE:
             self._move(entry, READY, now, "heartbeats resumed")
 
-    def _retire(self, entry: Entry, state: str, now: float, cause: str) -> None:
+    def _retire(self, entry: CatalogEntry, state: str, now: float, cause: str) -> None:
         """Marks the entry inactive. A bounded number of inactive entries is remembered."""
         self._move(entry, state, now, cause)
         entry.watch = 0
@@ -271,7 +271,7 @@ class Catalog:
             del self._gone[oldest]
             del self.entries[oldest]
 
-    def _weigh(self, info: "dict[str, object]", old: "Entry | None") -> "tuple[str, str]":
+    def _weigh(self, info: "dict[str, object]", old: "CatalogEntry | None") -> "tuple[str, str]":
         """``info`` as JSON, and an error if it is too large; otherwise ""."""
         text = json.dumps(info)
         size = len(text)
@@ -281,7 +281,7 @@ class Catalog:
             return "", f"the catalog already has {MAX_CATALOG_BYTES} bytes of service information"
         return text, ""
 
-    def _watch_over(self, entry: Entry) -> None:
+    def _watch_over(self, entry: CatalogEntry) -> None:
         if not entry.beat:
             entry.watch = 0
             return

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from polydomo.broker.catalog.catalog import Entry
+from polydomo.broker.catalog.catalog import CatalogEntry
 from polydomo.model.service import LATE
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def report(broker: "Broker") -> None:
                 probe(entry)
 
 
-def probe(entry: Entry) -> None:
+def probe(entry: CatalogEntry) -> None:
     """Probes the service over the connection that registered it, if that is still open."""
     if entry.session is not None and not entry.session.disconnected:
         entry.session.probe(entry.name)

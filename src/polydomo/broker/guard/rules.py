@@ -39,7 +39,7 @@ class Quota:
 NO_QUOTA = Quota()
 
 
-class Rule:
+class AccessRule:
     """One ``[[allow]]`` of the file. ``number`` counts from 1."""
 
     def __init__(self, number: int, who: Iterable[str], rights: Mapping[str, Iterable[str]]) -> None:
@@ -69,7 +69,7 @@ class AccessRules:
     def __init__(
         self,
         principals: Iterable[str],
-        rules: Iterable[Rule],
+        rules: Iterable[AccessRule],
         quotas: Mapping[str, Quota] | None = None,
         groups: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
@@ -77,7 +77,7 @@ class AccessRules:
         self.rules = tuple(rules)
         self.quotas = dict(quotas or {})
         self.groups = {name: frozenset(members) for name, members in (groups or {}).items()}
-        self._own: dict[str, tuple[Rule, ...]] = {}  # principal -> its rules
+        self._own: dict[str, tuple[AccessRule, ...]] = {}  # principal -> its rules
         self._answers: dict[tuple[str, str, str], bool] = {}
 
     def allowed_by(self, principal: str, right: str, name: str) -> int:
@@ -110,7 +110,7 @@ class AccessRules:
                 return self.quotas[group]
         return NO_QUOTA
 
-    def _rules_of(self, principal: str) -> tuple[Rule, ...]:
+    def _rules_of(self, principal: str) -> tuple[AccessRule, ...]:
         found = self._own.get(principal)
         if found is None:
             found = tuple(rule for rule in self.rules if principal in rule.who)

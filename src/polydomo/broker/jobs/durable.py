@@ -25,7 +25,7 @@ from polydomo.broker.jobs.job import Job, Row
 from polydomo.broker.jobs.job_session import JobSession, Recording
 from polydomo.broker.jobs.jobs import EXPIRED, Jobs
 from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
-from polydomo.broker.jobs.policy import JobPolicy, Listener
+from polydomo.broker.jobs.policy import JobListener, JobPolicy
 from polydomo.broker.jobs.schedules import Schedules
 from polydomo.broker.patterns import Patterns
 from polydomo.broker.requests import admission, outcomes, transitions
@@ -68,7 +68,7 @@ class Durable:
         policy: JobPolicy,
         patterns: "list[bytes]",
         zones: Zones,
-        listener: Listener | None = None,
+        listener: JobListener | None = None,
     ) -> None:
         self.broker = broker
         self.names = Patterns(patterns)  # of services whose requests are durable

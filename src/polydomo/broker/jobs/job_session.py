@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import Job
-from polydomo.broker.jobs.policy import Listener
+from polydomo.broker.jobs.policy import JobListener
 from polydomo.model import principals
 from polydomo.model.detached_link import InternalLink
 from polydomo.model.job_facts import JobFacts
 from polydomo.model.request import OK, Request
 from polydomo.model.session import Session
 from polydomo.wire.frames import Body
-from polydomo.wire.link import Handler, Hub
+from polydomo.wire.link import Hub, LinkHandler
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -29,7 +29,7 @@ class JobSession(Session):
     origin_is_principal = False
 
     def __init__(self, broker: "Broker") -> None:
-        super().__init__(broker, InternalLink(Hub(), Handler(), "the job store"))
+        super().__init__(broker, InternalLink(Hub(), LinkHandler(), "the job store"))
         self.on_due: Callable[[Request], None] | None = None
         self.may_request = False  # every request passes ``admission.resolve``, which sets the number of the attempt
         self.ended: list[tuple[Request, str, str, Body]] = []  # attempts, and how they ended, in this turn
@@ -54,7 +54,7 @@ class JobSession(Session):
             self.on_due(key)
 
 
-class Recording(Listener):
+class Recording(JobListener):
     """Passes job events to the broker's current recorder."""
 
     def __init__(self, broker: "Broker") -> None:

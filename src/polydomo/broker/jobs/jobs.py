@@ -35,7 +35,7 @@ from polydomo.broker.jobs.ops import (
     Store,
     StoreError,
 )
-from polydomo.broker.jobs.policy import Counters, JobPolicy, Listener, Runner
+from polydomo.broker.jobs.policy import Counters, JobListener, JobPolicy, Runner
 from polydomo.broker.jobs.unclaimed import Unclaimed
 from polydomo.broker.jobs.waiting_jobs import ServiceQueue, WaitingJobs
 from polydomo.limits import COST_JOB, JOB_PURGE, JOB_REFUSED_WAIT
@@ -59,11 +59,11 @@ Changed = Callable[[bool, StoreError | None], None]
 
 
 class Jobs:
-    def __init__(self, store: Store, runner: Runner, policy: JobPolicy, listener: Listener | None = None) -> None:
+    def __init__(self, store: Store, runner: Runner, policy: JobPolicy, listener: JobListener | None = None) -> None:
         self.store = store
         self.runner = runner
         self.policy = policy
-        self.listener = listener if listener is not None else Listener()
+        self.listener = listener if listener is not None else JobListener()
         self.counters = Counters()
         self.leads = False
         self.suspended = False  # is the leader, but must not start jobs

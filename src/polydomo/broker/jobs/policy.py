@@ -67,7 +67,7 @@ class Counters:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Listener:
+class JobListener:
     """Gets every event about jobs, for the journal. The base class ignores them."""
 
     def job_event(self, event: JobEvent) -> None: ...

@@ -38,7 +38,7 @@ from polydomo.model.request import (
 )
 from polydomo.model.session import Session
 from polydomo.wire.frames import Body
-from polydomo.wire.link import Handler, Hub
+from polydomo.wire.link import Hub, LinkHandler
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -66,7 +66,7 @@ class DurableRelay(Session):
     origin_is_principal = False
 
     def __init__(self, broker: "Broker", patterns: "list[bytes]") -> None:
-        super().__init__(broker, InternalLink(Hub(), Handler(), "the other processes"))
+        super().__init__(broker, InternalLink(Hub(), LinkHandler(), "the other processes"))
         self.core = broker
         self.names = Patterns(patterns)
         self.may_request = False  # every request passes ``admission.resolve``

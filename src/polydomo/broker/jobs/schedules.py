@@ -37,7 +37,7 @@ class ScheduleContext(Protocol):
         raise NotImplementedError
 
 
-class Plan:
+class PlannedSchedule:
     """One schedule with its parsed timing."""
 
     def __init__(self, row: ScheduleRow, timing: Timing, zone: tzinfo) -> None:
@@ -60,7 +60,7 @@ class Schedules:
     def __init__(self, jobs: Jobs, clockwork: ScheduleContext) -> None:
         self.jobs = jobs
         self.clockwork = clockwork
-        self.plans: dict[str, Plan] = {}
+        self.plans: dict[str, PlannedSchedule] = {}
         self.broken: dict[str, str] = {}  # stored schedules that cannot be parsed, and why
 
     def load(self, rows: "list[ScheduleRow]") -> None:
@@ -79,8 +79,8 @@ class Schedules:
     def clear(self) -> None:
         self.plans.clear()
 
-    def _plan(self, row: ScheduleRow) -> Plan:
-        return Plan(row, read_timing(row.timing), self.clockwork.zone(row.zone))
+    def _plan(self, row: ScheduleRow) -> PlannedSchedule:
+        return PlannedSchedule(row, read_timing(row.timing), self.clockwork.zone(row.zone))
 
     def check(self, row: ScheduleRow) -> None:
         """Sets the first run. Raises SettingError if the schedule is invalid."""
@@ -156,7 +156,7 @@ class Schedules:
                 else:
                     self._fire(plan, now)
 
-    def _fire(self, plan: Plan, now: float) -> None:
+    def _fire(self, plan: PlannedSchedule, now: float) -> None:
         """One run for all that are due: missed runs are replaced by one run, or skipped."""
         row = plan.row
         fired, following = missed_runs(plan.timing, row.next, now, row.created, plan.zone)

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from polydomo import limits
-from polydomo.broker.catalog.catalog import Entry
+from polydomo.broker.catalog.catalog import CatalogEntry
 from polydomo.broker.observe import figures, states
 from polydomo.broker.observe.histogram import Tally
 from polydomo.broker.observe.states import State
@@ -105,7 +105,7 @@ class Monitor:
             if not service.workers:
                 self._set_service(service, worker.state, f"its last worker: {worker.state_cause}")
 
-    def catalogued(self, entry: Entry) -> None:
+    def catalogued(self, entry: CatalogEntry) -> None:
         """Called when a service of the catalog changed."""
         row = self._event(SERVICE, entry.name, "dbp", State(entry.state, entry.since, entry.cause))
         row["address"] = entry.address

@@ -19,7 +19,7 @@ from polydomo.model.shared_run import SharedRun
 from polydomo.native import mypyc_attr
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body
-from polydomo.wire.link import Handler, Hub
+from polydomo.wire.link import Hub, LinkHandler
 
 if TYPE_CHECKING:
     from polydomo.broker.broker import Broker
@@ -50,7 +50,7 @@ class RunClient(Session):
 
     def __init__(self, runs: "SharedRuns", asker: Session) -> None:
         self.protocol = runs.protocol
-        super().__init__(runs.core, DetachedLink(Hub(), Handler(), asker.link.peer))
+        super().__init__(runs.core, DetachedLink(Hub(), LinkHandler(), asker.link.peer))
         self.takes_partials = runs.passes_partials
         self.runs = runs
         self.asker = asker
@@ -78,7 +78,7 @@ class SharedRuns(Session):
 
     def __init__(self, broker: "Broker", owner: RunOwner, protocol: str, passes_partials: bool) -> None:
         self.protocol = protocol  # the name under which its clients and its worker are listed
-        super().__init__(broker, DetachedLink(Hub(), Handler(), f"the broker's {protocol} requests"))
+        super().__init__(broker, DetachedLink(Hub(), LinkHandler(), f"the broker's {protocol} requests"))
         self.core = broker
         self.owner = owner
         self.passes_partials = (

@@ -12,13 +12,13 @@ import typer
 
 from polydomo.cli.common import options
 from polydomo.cli.common.options import CLIENT_VARIABLE, Json
-from polydomo.cli.common.render import Column, show, show_json
+from polydomo.cli.common.render import PrintedColumn, show, show_json
 from polydomo.cli.common.security import remember_name
 from polydomo.journal.quantities import counted
 from polydomo.limits import MAX_BODY
 
 if TYPE_CHECKING:
-    from polydomo.cli.bench.load import Load, Outcome, Progress, Target
+    from polydomo.cli.bench.load import Load, LoadResult, LoadTarget, Progress
 
 PARTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 TOO_LATE = 0.1  # seconds: if more calls than are due in this time are late, the broker or the clients cannot keep up
@@ -116,14 +116,16 @@ def bench(
         raise typer.Exit(FAILED)
 
 
-async def measure(url: str | None, loads: "list[Load]", processes: str | None = None) -> "list[Outcome]":
+async def measure(url: str | None, loads: "list[Load]", processes: str | None = None) -> "list[LoadResult]":
     from polydomo.cli.bench import load as bench_load
-    from polydomo.cli.common.child_guard import Guard
+    from polydomo.cli.common.child_guard import ChildGuard
 
     async with contextlib.AsyncExitStack() as stack:
-        guard = stack.enter_context(contextlib.closing(Guard()))
-        target: Target = (
-            bench_load.Target(url) if url else await stack.enter_async_context(bench_load.own_broker(guard, processes))
+        guard = stack.enter_context(contextlib.closing(ChildGuard()))
+        target: LoadTarget = (
+            bench_load.LoadTarget(url)
+            if url
+            else await stack.enter_async_context(bench_load.own_broker(guard, processes))
         )
         outcomes = []
         for one in loads:
@@ -155,7 +157,7 @@ def progress_bar(load: "Load") -> "Iterator[Progress]":
 # --- the results ------------------------------------------------------------------------------------------------------
 
 
-def report(outcomes: "list[Outcome]", processes: str | None = None) -> None:
+def report(outcomes: "list[LoadResult]", processes: str | None = None) -> None:
     from polydomo.cli.bench.load import UNANSWERED
 
     load = outcomes[0].load
@@ -167,10 +169,13 @@ def report(outcomes: "list[Outcome]", processes: str | None = None) -> None:
         f"{f'broker processes: {processes}, ' if processes else ''}{load.duration:g} s"
     )
     titles = ("size", "requests/s", *PARTS, "failed")
-    columns = [Column("protocol"), *(Column(title, right=True, spare=SPARE.get(title, 0)) for title in titles)]
+    columns = [
+        PrintedColumn("protocol"),
+        *(PrintedColumn(title, right=True, spare=SPARE.get(title, 0)) for title in titles),
+    ]
     with_cpu = any(outcome.broker_cpu is not None for outcome in outcomes)
     if with_cpu:
-        columns.append(Column("broker CPU", right=True))
+        columns.append(PrintedColumn("broker CPU", right=True))
     rows = []
     for outcome in outcomes:
         row = [outcome.load.protocol, f"{outcome.load.size} B", f"{outcome.rate:,.0f}"]
@@ -201,11 +206,11 @@ def report(outcomes: "list[Outcome]", processes: str | None = None) -> None:
         )
 
 
-def titles_of(outcomes: "list[Outcome]") -> "list[tuple[str, list[float]]]":
+def titles_of(outcomes: "list[LoadResult]") -> "list[tuple[str, list[float]]]":
     return [(f"{outcome.load.protocol}, {outcome.load.size} B", sorted(outcome.latencies)) for outcome in outcomes]
 
 
-def write_plot(file: str, outcomes: "list[Outcome]") -> None:
+def write_plot(file: str, outcomes: "list[LoadResult]") -> None:
     """Raises SettingError."""
     from pathlib import Path
 
@@ -220,7 +225,7 @@ def write_plot(file: str, outcomes: "list[Outcome]") -> None:
         raise SettingError(f"--plot: cannot write {file}: {error.strerror or error}") from None
 
 
-def as_csv(outcomes: "list[Outcome]") -> str:
+def as_csv(outcomes: "list[LoadResult]") -> str:
     out = io.StringIO()
     records = [record(outcome) for outcome in outcomes]
     writer = csv.DictWriter(out, fieldnames=list(records[0]), lineterminator="\n")
@@ -229,7 +234,7 @@ def as_csv(outcomes: "list[Outcome]") -> str:
     return out.getvalue()
 
 
-def record(outcome: "Outcome") -> dict[str, object]:
+def record(outcome: "LoadResult") -> dict[str, object]:
     """One row of machine-readable output: numbers without units, times in microseconds."""
     load = outcome.load
     cpu = cpu_per_request(outcome)
@@ -252,7 +257,7 @@ def record(outcome: "Outcome") -> dict[str, object]:
     }
 
 
-def cpu_per_request(outcome: "Outcome") -> float | None:
+def cpu_per_request(outcome: "LoadResult") -> float | None:
     """Microseconds of the broker's CPU time."""
     answered = len(outcome.latencies) - outcome.late
     if outcome.broker_cpu is None or not answered:

@@ -2,7 +2,7 @@
 
 Each client keeps a fixed number of calls outstanding and starts the next when one ends (a closed loop). So a slow broker receives
 fewer requests, and the latencies are those of a loaded broker. With ``rate``, calls are due at fixed times instead (an open loop,
-``pace``). A ``Guard`` ends the other processes if this one is killed.
+``pace``). A ``ChildGuard`` ends the other processes if this one is killed.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from polydomo.cli.bench.pace import Pacer
-from polydomo.cli.common.child_guard import Guard
+from polydomo.cli.common.child_guard import ChildGuard
 from polydomo.cli.inspect import inspection
 from polydomo.client.aio import AsyncClient
 from polydomo.errors import CallError, ConnectionLost, PolydomoError
@@ -58,7 +58,7 @@ class Load:
 
 
 @dataclass
-class Outcome:
+class LoadResult:
     load: Load
     latencies: "array[float]" = field(
         default_factory=lambda: array("d")
@@ -82,7 +82,7 @@ class Outcome:
 
 
 @dataclass
-class Target:
+class LoadTarget:
     """The broker under load."""
 
     url: str
@@ -109,7 +109,7 @@ class Target:
 
 
 @contextlib.asynccontextmanager
-async def own_broker(guard: Guard, processes: str | None = None) -> AsyncIterator[Target]:
+async def own_broker(guard: ChildGuard, processes: str | None = None) -> AsyncIterator[LoadTarget]:
     """Starts a broker for this measurement in a separate process, on a port that the system chooses."""
     with tempfile.TemporaryDirectory(prefix="polydomo-bench-") as data:
         words = ["up", "--listen", "tcp://127.0.0.1:0", "--data", data, "--log-json", "--log-level", "info"]
@@ -120,7 +120,7 @@ async def own_broker(guard: Guard, processes: str | None = None) -> AsyncIterato
             url = await asyncio.wait_for(_listening(process.stderr), SETUP_TIME)
             draining = asyncio.ensure_future(process.stderr.read())  # a full pipe would block the broker
             try:
-                yield Target(url, process.pid)
+                yield LoadTarget(url, process.pid)
             finally:
                 draining.cancel()
 
@@ -137,7 +137,7 @@ async def _listening(log: asyncio.StreamReader) -> str:
 
 
 @contextlib.asynccontextmanager
-async def program(guard: Guard, *words: str) -> "AsyncIterator[asyncio.subprocess.Process]":
+async def program(guard: ChildGuard, *words: str) -> "AsyncIterator[asyncio.subprocess.Process]":
     """Runs another ``polydomo`` process and ends it on exit. It runs in a separate session, so Ctrl-C does not reach it directly."""
     guard.start()
     process = await asyncio.create_subprocess_exec(
@@ -162,14 +162,14 @@ async def program(guard: Guard, *words: str) -> "AsyncIterator[asyncio.subproces
         guard.ended(process.pid)
 
 
-async def run(target: Target, load: Load, progress: Progress, guard: Guard) -> Outcome:
+async def run(target: LoadTarget, load: Load, progress: Progress, guard: ChildGuard) -> LoadResult:
     """Runs one load against the broker and measures it."""
     service = f"bench.{secrets.token_hex(4)}"
     words = ["work", service, "--echo", "--to", target.url, "--protocol", load.protocol]
     words += ["--concurrency", str(load.workers * load.held), "--connections", str(load.workers)]
     async with program(guard, *words, "--log-level", "error"):
         await _offered(target.url, service, load.workers)
-        outcome = Outcome(load)
+        outcome = LoadResult(load)
         clients = [
             AsyncClient(target.url, load.protocol, max_connections=load.outstanding, connect_timeout=SETUP_TIME)
             for _ in range(load.clients)
@@ -196,7 +196,7 @@ async def _offered(url: str, service: str, workers: int) -> None:
 
 
 async def _measure(
-    target: Target, load: Load, service: str, clients: list[AsyncClient], outcome: Outcome, progress: Progress
+    target: LoadTarget, load: Load, service: str, clients: list[AsyncClient], outcome: LoadResult, progress: Progress
 ) -> None:
     payload = secrets.token_bytes(load.size)
     begin = time.perf_counter() + load.warm_up

@@ -20,7 +20,7 @@ from polydomo.limits import JOURNAL_BODY, JOURNAL_TICK, STORY_LOOK, STORY_TIME
 from polydomo.server import logs
 from polydomo.server.data_directory import shares_of
 from polydomo.server.event_log import EventLog
-from polydomo.server.processes.plan import Plan
+from polydomo.server.processes.plan import ProcessPlan
 from polydomo.server.resources import REMEDIES
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings.settings import DEFAULT, Settings
@@ -32,7 +32,7 @@ LOG = logs.get("journal")
 NEEDED = ("numpy", "pyarrow")
 
 
-class NoJournal(NamedTuple):
+class JournalOff(NamedTuple):
     """Why no journal is kept although the default settings ask for one."""
 
     level: int  # log level of the message
@@ -42,9 +42,9 @@ class NoJournal(NamedTuple):
 class BrokerJournal:
     """The journal of a running broker, or none."""
 
-    def __init__(self, journal: "Journal | NoJournal | None" = None, bodies: frozenset[bytes] = frozenset()) -> None:
-        self._without = journal if isinstance(journal, NoJournal) else None
-        journal = None if isinstance(journal, NoJournal) else journal
+    def __init__(self, journal: "Journal | JournalOff | None" = None, bodies: frozenset[bytes] = frozenset()) -> None:
+        self._without = journal if isinstance(journal, JournalOff) else None
+        journal = None if isinstance(journal, JournalOff) else journal
         self.journal = journal
         self._bodies = bodies
         self.recorder: Recorder = EventLog() if journal is None else journal.recorder
@@ -126,14 +126,14 @@ def end_process() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def open_here(settings: Settings, plan: Plan | None = None) -> BrokerJournal:
+def open_here(settings: Settings, plan: ProcessPlan | None = None) -> BrokerJournal:
     """Opens the journal that the settings ask for. Raises SettingError if it was set explicitly and cannot be opened."""
     bodies = frozenset(encoded(name) for name in settings.journal.bodies)
-    return BrokerJournal(_open(settings, bodies, plan if plan is not None else Plan()), bodies)
+    return BrokerJournal(_open(settings, bodies, plan if plan is not None else ProcessPlan()), bodies)
 
 
 @contextmanager
-def open_journal(settings: Settings, plan: Plan | None = None) -> Iterator[BrokerJournal]:
+def open_journal(settings: Settings, plan: ProcessPlan | None = None) -> Iterator[BrokerJournal]:
     """The same for a ``with`` block, which stops the journal if the broker does not."""
     kept = open_here(settings, plan)
     try:
@@ -143,7 +143,7 @@ def open_journal(settings: Settings, plan: Plan | None = None) -> Iterator[Broke
             kept.journal.stop("the broker ended early")
 
 
-def _open(settings: Settings, bodies: frozenset[bytes], plan: Plan) -> "Journal | NoJournal | None":
+def _open(settings: Settings, bodies: frozenset[bytes], plan: ProcessPlan) -> "Journal | JournalOff | None":
     wanted = settings.journal
     if wanted.level == "off" and not any(level != "off" for level in wanted.services.values()):
         return None
@@ -153,8 +153,8 @@ def _open(settings: Settings, bodies: frozenset[bytes], plan: Plan) -> "Journal 
         remedy = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed (pip install 'polydomo[journal]')"
         if asked != DEFAULT:
             raise SettingError(f"journal.level ({asked}): the journal cannot record {wanted.level}: {remedy}")
-        return NoJournal(logging.INFO, remedy)
-    from polydomo.journal.files.retention import Bounds
+        return JournalOff(logging.INFO, remedy)
+    from polydomo.journal.files.retention import JournalBounds
     from polydomo.journal.journal import Journal
     from polydomo.journal.levels import Levels
 
@@ -165,7 +165,7 @@ def _open(settings: Settings, bodies: frozenset[bytes], plan: Plan) -> "Journal 
             broker_name(settings, plan),
             time.time() - time.monotonic(),
             EventLog(),
-            Bounds(keep_bytes=journal_bytes(settings, plan), keep_age=wanted.keep_age),
+            JournalBounds(keep_bytes=journal_bytes(settings, plan), keep_age=wanted.keep_age),
             bodies,
             settings.attempts,
             wanted.trace_parts,
@@ -175,17 +175,17 @@ def _open(settings: Settings, bodies: frozenset[bytes], plan: Plan) -> "Journal 
     except SettingError as error:
         if asked != DEFAULT:
             raise
-        return NoJournal(logging.WARNING, str(error))  # a second broker in the same directory runs without a journal
+        return JournalOff(logging.WARNING, str(error))  # a second broker in the same directory runs without a journal
 
 
-def journal_bytes(settings: Settings, plan: Plan) -> int:
+def journal_bytes(settings: Settings, plan: ProcessPlan) -> int:
     """The most bytes of the journal: those of the setting, or its share of the disk. All processes of a broker write one journal, each its
     own segments, and each removes the oldest."""
     share = shares_of(settings.data, settings.limits.max_disk).journal
     return min(settings.journal.keep_bytes, share) if share else settings.journal.keep_bytes
 
 
-def broker_name(settings: Settings, plan: Plan) -> str:
+def broker_name(settings: Settings, plan: ProcessPlan) -> str:
     """In the journal. Each process of a broker has a name of its own, since each has its own runs."""
     name = settings.journal.name or f"{socket.gethostname()}:{settings.listeners()[0].address.port}"
     return f"{name}#{plan.index}" if plan.index else name

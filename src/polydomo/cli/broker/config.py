@@ -6,7 +6,7 @@ import typer
 
 from polydomo.cli.common.exit_status import print_error
 from polydomo.cli.common.options import Json
-from polydomo.cli.common.render import Column, show, show_json
+from polydomo.cli.common.render import PrintedColumn, show, show_json
 
 
 def add_to(app: typer.Typer) -> None:
@@ -39,10 +39,10 @@ def config(
         show_json([row._asdict() for row in described])
         return
     columns = [
-        Column("key"),
-        Column("value", folds=True),
-        Column("default", spare=1, folds=True),
-        Column("source", folds=True),
-        Column("help", folds=True),
+        PrintedColumn("key"),
+        PrintedColumn("value", folds=True),
+        PrintedColumn("default", spare=1, folds=True),
+        PrintedColumn("source", folds=True),
+        PrintedColumn("help", folds=True),
     ]
     show(columns, [list(row) for row in described])

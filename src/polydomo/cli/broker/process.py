@@ -1,6 +1,6 @@
 """One process of a broker that has several. ``supervisor.py`` runs it as ``python -m polydomo.cli.broker.process FD NAME``.
 
-It reads its settings and its ``Plan`` from the socket FD, runs a broker, and reports over the same socket. It stops if the
+It reads its settings and its ``ProcessPlan`` from the socket FD, runs a broker, and reports over the same socket. It stops if the
 supervisor dies.
 """
 
@@ -20,7 +20,7 @@ from polydomo import limits
 from polydomo.cli.common.exit_status import USAGE
 from polydomo.errors import SettingError
 from polydomo.server import logs, resources
-from polydomo.server.processes.plan import Plan
+from polydomo.server.processes.plan import ProcessPlan
 from polydomo.server.processes.processes import Others
 from polydomo.server.settings.settings import Settings
 
@@ -42,7 +42,7 @@ def main() -> None:
         raise SystemExit(USAGE) from None
 
 
-def receive(control: socket.socket) -> tuple[Settings, Plan]:
+def receive(control: socket.socket) -> tuple[Settings, ProcessPlan]:
     """From the supervisor, which is the same program and the same user: so it may be a pickle."""
     with control.makefile("rb", buffering=0) as file:
         size = int.from_bytes(_exactly(file, 4), "big")
@@ -60,7 +60,7 @@ def _exactly(file: object, size: int) -> bytes:
     return found
 
 
-def run(settings: Settings, plan: Plan, control: socket.socket) -> None:
+def run(settings: Settings, plan: ProcessPlan, control: socket.socket) -> None:
     from polydomo.cli.broker import broker_journal
     from polydomo.cli.broker.up import open_memo, raise_file_limit, run_to_end, spare_pandas
     from polydomo.protocols.memo.store_api import MemoValues

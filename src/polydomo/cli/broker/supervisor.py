@@ -29,7 +29,7 @@ from polydomo.errors import SettingError
 from polydomo.server import logs
 from polydomo.server.connections import listening
 from polydomo.server.logs import say
-from polydomo.server.processes.plan import Plan
+from polydomo.server.processes.plan import ProcessPlan
 from polydomo.server.resources import available_memory
 from polydomo.server.settings.settings import DEFAULT, Settings
 from polydomo.wire.address import IPC
@@ -238,7 +238,7 @@ class Supervisor:
                 say(LOG, logging.ERROR, "cannot start a process", process=child.index, why=str(error))
                 return 1
         reader, child.control = await asyncio.open_connection(sock=ours)
-        plan = Plan(child.index, self.count, self.directory, self._inherited)
+        plan = ProcessPlan(child.index, self.count, self.directory, self._inherited)
         content = pickle.dumps((replace(self.settings), plan))
         child.control.write(len(content).to_bytes(4, "big") + content)
         if self._leaving:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from polydomo.cli.common.render import Column, clean, on_terminal, show
+from polydomo.cli.common.render import PrintedColumn, clean, on_terminal, show
 
 if TYPE_CHECKING:
     from polydomo.client.message import Result
@@ -35,7 +35,7 @@ class ArrowTable:
         except (pa.ArrowException, OSError, ValueError):
             return False
         numeric = [pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in table.schema]
-        columns = [Column(field.name, right) for field, right in zip(table.schema, numeric, strict=True)]
+        columns = [PrintedColumn(field.name, right) for field, right in zip(table.schema, numeric, strict=True)]
         rows = [[cell(plain(value)) for value in row.values()] for row in table.to_pylist()]
         if on_terminal():
             show(columns, rows)
@@ -43,7 +43,7 @@ class ArrowTable:
             self._write_lines(columns, [[clean(cell) or "-" for cell in row] for row in rows])
         return True
 
-    def _write_lines(self, columns: list[Column], rows: list[list[str]]) -> None:
+    def _write_lines(self, columns: list[PrintedColumn], rows: list[list[str]]) -> None:
         names = [column.title for column in columns]
         lines = rows
         if names != self._names:

@@ -11,18 +11,18 @@ import typer
 
 from polydomo.cli.common import options
 from polydomo.cli.common.options import ANSWER_TIME, Json, Timeout, To
-from polydomo.cli.common.render import Column, show, show_json
+from polydomo.cli.common.render import PrintedColumn, show, show_json
 from polydomo.limits import DBP_BROADCAST_PORT
 
 if TYPE_CHECKING:
     from polydomo.errors import PolydomoError
 
 COLUMNS = [
-    Column("service"),
-    Column("protocol"),
-    Column("address"),
-    Column("function", folds=True),
-    Column("heartbeat", right=True),
+    PrintedColumn("service"),
+    PrintedColumn("protocol"),
+    PrintedColumn("address"),
+    PrintedColumn("function", folds=True),
+    PrintedColumn("heartbeat", right=True),
 ]
 
 

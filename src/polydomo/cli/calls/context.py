@@ -50,14 +50,19 @@ def save(
 
 def list_contexts(json: Json = False) -> None:
     """List the saved contexts."""
-    from polydomo.cli.common.render import Column, show, show_json
+    from polydomo.cli.common.render import PrintedColumn, show, show_json
     from polydomo.client import contexts
 
     found = [(name, contexts.load(name)) for name in contexts.names()]
     if json:
         show_json([{"name": name, "to": one.to, "key": one.key, "server_key": one.server_key} for name, one in found])
         return
-    columns = [Column("context"), Column("to"), Column("key", folds=True), Column("server key", folds=True)]
+    columns = [
+        PrintedColumn("context"),
+        PrintedColumn("to"),
+        PrintedColumn("key", folds=True),
+        PrintedColumn("server key", folds=True),
+    ]
     show(columns, [[name, one.to, one.key, one.server_key] for name, one in found])
 
 

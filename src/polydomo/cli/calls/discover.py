@@ -7,7 +7,7 @@ import typer
 
 from polydomo.cli.common import options
 from polydomo.cli.common.options import Json
-from polydomo.cli.common.render import Column, show, show_json
+from polydomo.cli.common.render import PrintedColumn, show, show_json
 from polydomo.limits import BEACON_PORT, DISCOVER_TIME
 
 
@@ -46,6 +46,6 @@ def discover(
         show_json(rows)
     else:
         show(
-            [Column("broker"), Column("beacons", right=True)],
+            [PrintedColumn("broker"), PrintedColumn("beacons", right=True)],
             [[str(row["address"]), str(row["beacons"])] for row in rows],
         )

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 
-from polydomo.cli.common.child_guard import Guard
+from polydomo.cli.common.child_guard import ChildGuard
 from polydomo.errors import CallFailed
 from polydomo.limits import MAX_BODY, MAX_FAILURE_TEXT, MAX_LOG_RECORD
 from polydomo.model.request import FAILED, TOO_LARGE
@@ -19,7 +19,7 @@ class Program:
     """Runs a program for each call. A nonzero exit status fails the call with the last line of standard error. A program whose caller
     has given up is killed.
 
-    The program runs in a separate session, so that Ctrl-C lets it finish and its child processes end with it. A ``Guard`` ends it
+    The program runs in a separate session, so that Ctrl-C lets it finish and its child processes end with it. A ``ChildGuard`` ends it
     if this process is killed.
     """
 
@@ -28,7 +28,7 @@ class Program:
         self.on_error_line = on_error_line  # called with each line of standard error during the call
         self.running: set[int] = set()  # process ids, to kill them on immediate exit
         self.starting = 0  # programs that may already run, but whose process ids are not known yet
-        self.guard = Guard()
+        self.guard = ChildGuard()
 
     async def whole(self, call: Call) -> bytes:
         """Returns the program's whole output as one reply."""

@@ -27,7 +27,7 @@ for each in $running; do kill -9 "-$each" || kill -9 "$each"; done
 """
 
 
-class Guard:
+class ChildGuard:
     """Tracks the programs that one process runs."""
 
     def __init__(self) -> None:

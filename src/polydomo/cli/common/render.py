@@ -17,7 +17,7 @@ from polydomo.visible import visible
 
 
 @dataclass(frozen=True)
-class Column:
+class PrintedColumn:
     title: str
     right: bool = False  # align to the right, for numbers
     spare: int = 0  # columns with the highest number are dropped first on a narrow terminal; 0: never dropped
@@ -32,7 +32,7 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def show(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+def show(columns: Sequence[PrintedColumn], rows: Sequence[Sequence[str]]) -> None:
     """Prints a table on a terminal, aligned text elsewhere. An empty cell is a dash, so that every line has every column."""
     cells = [[clean(cell) or "-" for cell in row] for row in rows]
     if on_terminal():
@@ -41,7 +41,7 @@ def show(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
         typer.echo("\n".join(aligned(columns, cells)))
 
 
-def show_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+def show_rich(columns: Sequence[PrintedColumn], rows: Sequence[Sequence[str]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.cells import cell_len
     from rich.console import Console
@@ -67,10 +67,11 @@ def show_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
         console.print(Text(f"a wider terminal also shows: {', '.join(left_out)}", style="dim"))
 
 
-def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], bool]:
+def fitting(columns: Sequence[PrintedColumn], rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], bool]:
     """Which columns fit, and whether they fit without wrapping cells that should not wrap.
 
-    >>> columns = [Column("name"), Column("peer", spare=2), Column("state", spare=1), Column("cause", folds=True)]
+    >>> columns = [PrintedColumn("name"), PrintedColumn("peer", spare=2), PrintedColumn("state", spare=1)]
+    >>> columns.append(PrintedColumn("cause", folds=True))
     >>> rows = [["echo", "tcp://127.0.0.1:50046", "ready", "registered from tcp://127.0.0.1:50046"]]
     >>> [fitting(columns, rows, width) for width in (80, 32, 22, 10)]
     [([0, 1, 2, 3], True), ([0, 2, 3], True), ([0, 3], True), ([0, 3], False)]
@@ -90,9 +91,9 @@ def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
     return kept, True
 
 
-def aligned(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(columns: Sequence[PrintedColumn], rows: Sequence[Sequence[str]]) -> list[str]:
     """
-    >>> aligned([Column("name"), Column("workers", right=True)], [["echo", "12"]])
+    >>> aligned([PrintedColumn("name"), PrintedColumn("workers", right=True)], [["echo", "12"]])
     ['NAME  WORKERS', 'echo       12']
     """
     lines = [[column.title.upper() for column in columns], *rows]

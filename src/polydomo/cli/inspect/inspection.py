@@ -13,7 +13,7 @@ import typer
 from polydomo.cli.common import options
 from polydomo.cli.common.options import ANSWER_TIME, Json, Timeout, To
 from polydomo.cli.common.reading import read, reader
-from polydomo.cli.common.render import Column, clock, latency, local, show, show_json
+from polydomo.cli.common.render import PrintedColumn, clock, latency, local, show, show_json
 from polydomo.cli.journal import search
 from polydomo.journal.quantities import counted, size, span
 
@@ -157,7 +157,7 @@ def status(to: To = None, json: Json = False, timeout: Timeout = ANSWER_TIME) ->
         "journal": journal_text(ask(to, "journal", timeout)),
         **({"jobs": jobs_text(answer["jobs"])} if answer.get("jobs") else {}),
     }
-    show([Column("broker"), Column("", folds=True)], [[name, value] for name, value in shown.items()])
+    show([PrintedColumn("broker"), PrintedColumn("", folds=True)], [[name, value] for name, value in shown.items()])
 
 
 def memory_text(memory: Row) -> str:
@@ -193,7 +193,7 @@ def listing(
     what: str,
     json: bool,
     timeout: float,
-    columns: list[Column],
+    columns: list[PrintedColumn],
     cells: Callable[[Row], list[str]],
 ) -> int:
     """Prints a list as a table or as JSON; returns its length."""
@@ -270,13 +270,13 @@ async def fetch(url: str, what: str, timeout: float, question: str = "") -> Any:
 # --- columns and cells ---------------------------------------------------------------------------------------------
 
 GONE = [
-    Column("name"),
-    Column("protocol"),
-    Column("state"),
-    Column("time"),
-    Column("cause", folds=True),
-    Column("services", spare=1, folds=True),
-    Column("peer", spare=2),
+    PrintedColumn("name"),
+    PrintedColumn("protocol"),
+    PrintedColumn("state"),
+    PrintedColumn("time"),
+    PrintedColumn("cause", folds=True),
+    PrintedColumn("services", spare=1, folds=True),
+    PrintedColumn("peer", spare=2),
 ]
 
 
@@ -295,16 +295,16 @@ def gone_cells(row: Row) -> list[str]:
 
 
 SERVICES = [
-    Column("service"),
-    Column("state"),
-    Column("protocols", spare=3),
-    Column("workers", right=True),
-    Column("idle", right=True),
-    Column("queued", right=True),
-    Column("oldest", right=True, spare=1),
-    Column("answered", right=True),
-    Column("failed", right=True),
-    Column("requeued", right=True, spare=2),
+    PrintedColumn("service"),
+    PrintedColumn("state"),
+    PrintedColumn("protocols", spare=3),
+    PrintedColumn("workers", right=True),
+    PrintedColumn("idle", right=True),
+    PrintedColumn("queued", right=True),
+    PrintedColumn("oldest", right=True, spare=1),
+    PrintedColumn("answered", right=True),
+    PrintedColumn("failed", right=True),
+    PrintedColumn("requeued", right=True, spare=2),
 ]
 
 
@@ -342,22 +342,22 @@ def jobs_text(jobs: Row) -> str:
 
 
 WORKERS = [
-    Column("worker"),
-    Column("protocol"),
-    Column("dialect", spare=3),
-    Column("services", folds=True),
-    Column("state"),
-    Column("for", right=True),
-    Column("held", right=True),
-    Column("done", right=True, spare=2),
-    Column("failed", right=True),
-    Column("mean", right=True, spare=1),
-    Column("max", right=True, spare=4),
-    Column("since", spare=6),
-    Column("silent", right=True, spare=5),
-    Column("principal", spare=8),
-    Column("peer", spare=7),
-    Column("cause", folds=True),
+    PrintedColumn("worker"),
+    PrintedColumn("protocol"),
+    PrintedColumn("dialect", spare=3),
+    PrintedColumn("services", folds=True),
+    PrintedColumn("state"),
+    PrintedColumn("for", right=True),
+    PrintedColumn("held", right=True),
+    PrintedColumn("done", right=True, spare=2),
+    PrintedColumn("failed", right=True),
+    PrintedColumn("mean", right=True, spare=1),
+    PrintedColumn("max", right=True, spare=4),
+    PrintedColumn("since", spare=6),
+    PrintedColumn("silent", right=True, spare=5),
+    PrintedColumn("principal", spare=8),
+    PrintedColumn("peer", spare=7),
+    PrintedColumn("cause", folds=True),
 ]
 
 
@@ -383,17 +383,17 @@ def worker_cells(row: Row) -> list[str]:
 
 
 REQUESTS = [
-    Column("request"),
-    Column("service"),
-    Column("client", spare=1),
-    Column("protocol", spare=4),
-    Column("state"),
-    Column("since", spare=5),
-    Column("for", right=True),
-    Column("age", right=True, spare=2),
-    Column("attempts", right=True),
-    Column("size", right=True, spare=3),
-    Column("why", folds=True),
+    PrintedColumn("request"),
+    PrintedColumn("service"),
+    PrintedColumn("client", spare=1),
+    PrintedColumn("protocol", spare=4),
+    PrintedColumn("state"),
+    PrintedColumn("since", spare=5),
+    PrintedColumn("for", right=True),
+    PrintedColumn("age", right=True, spare=2),
+    PrintedColumn("attempts", right=True),
+    PrintedColumn("size", right=True, spare=3),
+    PrintedColumn("why", folds=True),
 ]
 
 
@@ -414,16 +414,16 @@ def request_cells(row: Row) -> list[str]:
 
 
 CLIENTS = [
-    Column("client"),
-    Column("protocol"),
-    Column("dialect", spare=2),
-    Column("state"),
-    Column("for", right=True, spare=1),
-    Column("open requests", right=True),
-    Column("held", right=True, spare=3),
-    Column("paused"),
-    Column("principal", spare=4),
-    Column("peer"),
+    PrintedColumn("client"),
+    PrintedColumn("protocol"),
+    PrintedColumn("dialect", spare=2),
+    PrintedColumn("state"),
+    PrintedColumn("for", right=True, spare=1),
+    PrintedColumn("open requests", right=True),
+    PrintedColumn("held", right=True, spare=3),
+    PrintedColumn("paused"),
+    PrintedColumn("principal", spare=4),
+    PrintedColumn("peer"),
 ]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from polydomo.cli.common.options import ANSWER_TIME, Json, Timeout, To
-from polydomo.cli.common.render import Column, show, show_json
+from polydomo.cli.common.render import PrintedColumn, show, show_json
 from polydomo.journal.quantities import size
 
 Row = dict[str, Any]
@@ -16,11 +16,11 @@ commands = typer.Typer(help="Show and remove stored replies of memoised services
 NOT_MEMOISED = "no service is memoised; list services in the setting memo.services"
 
 COLUMNS = [
-    Column("service"),
-    Column("version"),
-    Column("replies", right=True),
-    Column("size", right=True),
-    Column("hits", right=True),
+    PrintedColumn("service"),
+    PrintedColumn("version"),
+    PrintedColumn("replies", right=True),
+    PrintedColumn("size", right=True),
+    PrintedColumn("hits", right=True),
 ]
 
 

@@ -118,11 +118,11 @@ async def live(url: str, interval: float) -> None:
     from rich.live import Live
 
     from polydomo.cli.common.exit_status import lost
-    from polydomo.cli.inspect.watch_view import BARS, PLAIN, History, screen
+    from polydomo.cli.inspect.watch_view import BARS, PLAIN, RateHistory, screen
     from polydomo.errors import PolydomoError
 
     looker = BrokerPoller(url)
-    history = History()
+    history = RateHistory()
     console = Console()
     bars = PLAIN if console.options.ascii_only else BARS
     async with reader(url, WATCH_TIME) as client:

@@ -6,7 +6,7 @@ Names and reasons come from peers, so all text is escaped with ``clean`` and nev
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from polydomo.cli.common.render import Column, aligned, clean, latency, local, natural
+from polydomo.cli.common.render import PrintedColumn, aligned, clean, latency, local, natural
 from polydomo.journal.quantities import size, span
 
 if TYPE_CHECKING:
@@ -33,39 +33,45 @@ COLOURS = {
 }
 
 SERVICES = [
-    Column("service"),
-    Column("state"),
-    Column("protocols"),
-    Column("workers", right=True),
-    Column("busy", right=True),
-    Column("queued", right=True),
-    Column("oldest", right=True),
-    Column("rate/s", right=True),
-    Column("p50", right=True),
-    Column("p99", right=True),
-    Column("failed/s", right=True),
-    Column("answered", right=True),
-    Column("failed", right=True),
+    PrintedColumn("service"),
+    PrintedColumn("state"),
+    PrintedColumn("protocols"),
+    PrintedColumn("workers", right=True),
+    PrintedColumn("busy", right=True),
+    PrintedColumn("queued", right=True),
+    PrintedColumn("oldest", right=True),
+    PrintedColumn("rate/s", right=True),
+    PrintedColumn("p50", right=True),
+    PrintedColumn("p99", right=True),
+    PrintedColumn("failed/s", right=True),
+    PrintedColumn("answered", right=True),
+    PrintedColumn("failed", right=True),
 ]
 
 WORKERS = [
-    Column("worker"),
-    Column("state"),
-    Column("protocol"),
-    Column("services"),
-    Column("held", right=True),
-    Column("done", right=True),
-    Column("failed", right=True),
-    Column("mean", right=True),
-    Column("since", right=True),
-    Column("cause"),
-    Column("peer"),
+    PrintedColumn("worker"),
+    PrintedColumn("state"),
+    PrintedColumn("protocol"),
+    PrintedColumn("services"),
+    PrintedColumn("held", right=True),
+    PrintedColumn("done", right=True),
+    PrintedColumn("failed", right=True),
+    PrintedColumn("mean", right=True),
+    PrintedColumn("since", right=True),
+    PrintedColumn("cause"),
+    PrintedColumn("peer"),
 ]
 
-EVENTS = [Column("time"), Column("what"), Column("name"), Column("state"), Column("cause")]
+EVENTS = [
+    PrintedColumn("time"),
+    PrintedColumn("what"),
+    PrintedColumn("name"),
+    PrintedColumn("state"),
+    PrintedColumn("cause"),
+]
 
 
-class History:
+class RateHistory:
     """The rates of the last snapshots, in total and by service."""
 
     def __init__(self) -> None:
@@ -231,7 +237,7 @@ GAP = 3  # width of the gap between two columns
 class TableView:
     """One table, with as many rows and columns as fit."""
 
-    def __init__(self, title: str, columns: list[Column], rows: list[list[str]], unseen: int = 0) -> None:
+    def __init__(self, title: str, columns: list[PrintedColumn], rows: list[list[str]], unseen: int = 0) -> None:
         self.title = title
         self.columns = columns
         self.rows = rows
@@ -283,7 +289,9 @@ class TableView:
         return table
 
 
-def screen(figures: Row, history: History, width: int, height: int, trouble: str, bars: str = BARS) -> "RenderableType":
+def screen(
+    figures: Row, history: RateHistory, width: int, height: int, trouble: str, bars: str = BARS
+) -> "RenderableType":
     """The full screen: services first, then workers, then recent events, each with a share of the lines."""
     from rich.console import Group
     from rich.text import Text
@@ -298,7 +306,10 @@ def screen(figures: Row, history: History, width: int, height: int, trouble: str
     room = height - 1 - sum(-(-len(line) // width) for line in head.plain.split("\n"))
     parts: list[RenderableType] = [head]
     for part, share in (
-        (TableView("services", [*SERVICES, Column("last half minute")], services, figures["more_services"]), 0.5),
+        (
+            TableView("services", [*SERVICES, PrintedColumn("last half minute")], services, figures["more_services"]),
+            0.5,
+        ),
         (TableView("workers", WORKERS, workers), 0.6),
         (TableView("recent events", EVENTS, events), 1.0),
     ):
@@ -309,7 +320,7 @@ def screen(figures: Row, history: History, width: int, height: int, trouble: str
     return Group(*parts)
 
 
-def _head(figures: Row, history: History, trouble: str, width: int, height: int, bars: str) -> "Text":
+def _head(figures: Row, history: RateHistory, trouble: str, width: int, height: int, bars: str) -> "Text":
     from rich.text import Text
 
     small = height < SMALL or width < NARROW
@@ -337,7 +348,7 @@ def _head(figures: Row, history: History, trouble: str, width: int, height: int,
     return text
 
 
-def _style(column: Column, cell: str) -> str:
+def _style(column: PrintedColumn, cell: str) -> str:
     if column.title == "last half minute":
         return "green"
     return COLOURS.get(cell, "") if column.title == "state" else ""

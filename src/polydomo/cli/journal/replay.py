@@ -11,7 +11,7 @@ import typer
 
 from polydomo.cli.common import options
 from polydomo.cli.common.options import Json, To
-from polydomo.cli.common.render import Column, show, show_json
+from polydomo.cli.common.render import PrintedColumn, show, show_json
 from polydomo.cli.journal import search
 from polydomo.errors import PolydomoError, SettingError
 from polydomo.journal.quantities import took
@@ -87,7 +87,7 @@ def replay(
         return
     figures = result.figures()
     show(
-        [Column("replay"), Column("", right=True)],
+        [PrintedColumn("replay"), PrintedColumn("", right=True)],
         [
             [name.removesuffix("_us").replace("_", " "), took(value) if name.endswith("_us") else str(value)]
             for name, value in figures.items()
@@ -120,7 +120,7 @@ def pace(speed: str) -> float:
 
 
 @dataclass
-class Outcome:
+class ReplayResult:
     asked: int = 0
     answered: int = 0
     failed: int = 0
@@ -150,11 +150,11 @@ class Replay:
         self.factor = factor
         self.protocol = protocol
         self.timeout = timeout
-        self.outcome = Outcome(recorded_seconds=wanted[-1].time - wanted[0].time)
+        self.outcome = ReplayResult(recorded_seconds=wanted[-1].time - wanted[0].time)
         self.clients: dict[tuple[int, str], AsyncClient] = {}
         self.room = asyncio.Semaphore(AT_ONCE)
 
-    async def run(self) -> Outcome:
+    async def run(self) -> ReplayResult:
         begin = time.monotonic()
         first = self.wanted[0].time
         async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as calls:

@@ -16,7 +16,7 @@ from polydomo.broker.requests.request_ids import run_name
 from polydomo.cli.common import options
 from polydomo.cli.common.options import Json, To
 from polydomo.cli.common.reading import read, reader
-from polydomo.cli.common.render import Column, clean, clock, show, show_json
+from polydomo.cli.common.render import PrintedColumn, clean, clock, show, show_json
 from polydomo.errors import CallFailed, CallTimeout, NotConnected, PolydomoError, SettingError
 from polydomo.journal.quantities import size
 from polydomo.model.json_form import iso, microseconds
@@ -180,17 +180,17 @@ def show_found(journal: Path | None, to: str | None, wanted: RequestFilter, json
 
 
 FOUND = [
-    Column("request"),
-    Column("ended"),
-    Column("service"),
-    Column("outcome"),
-    Column("took", right=True),
-    Column("waited", right=True, spare=1),
-    Column("workers", right=True, spare=3),
-    Column("size", right=True, spare=4),
-    Column("reply", right=True, spare=5),
-    Column("client", spare=2),
-    Column("reason", folds=True),
+    PrintedColumn("request"),
+    PrintedColumn("ended"),
+    PrintedColumn("service"),
+    PrintedColumn("outcome"),
+    PrintedColumn("took", right=True),
+    PrintedColumn("waited", right=True, spare=1),
+    PrintedColumn("workers", right=True, spare=3),
+    PrintedColumn("size", right=True, spare=4),
+    PrintedColumn("reply", right=True, spare=5),
+    PrintedColumn("client", spare=2),
+    PrintedColumn("reason", folds=True),
 ]
 
 

@@ -15,7 +15,7 @@ from polydomo.errors import PolydomoError, SettingError
 from polydomo.model.durations import EXPECTED, read_duration
 
 if TYPE_CHECKING:
-    from polydomo.pipeline.session import Session
+    from polydomo.pipeline.session import LazySpark
     from polydomo.pipeline.tables.table import Table
 
 BROKEN = 6  # exit status if the audit found violations and --strict was given
@@ -180,7 +180,7 @@ def tables_in(files: list[Path]) -> "list[Table]":
 @contextmanager
 def engine(
     master: str, remote: str, conf: dict[str, str], ui: bool, progress: bool, tell: "Callable[[str], None]"
-) -> "Iterator[Session]":
+) -> "Iterator[LazySpark]":
     """A Spark session that is started when there is something to compute, and stopped on exit."""
     try:
         import pyarrow  # noqa: F401 - to say what is missing before the work begins
@@ -201,7 +201,7 @@ def engine(
             tell(f"Spark's web interface: {made.sparkContext.uiWebUrl}")
         return made
 
-    with session.Session(start) as made:
+    with session.LazySpark(start) as made:
         yield made
         if made.started is not None and session.saves_classes():
             tell("writing the JVM's class archive, so that later sessions start faster (once)")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polydomo.cli.common.render import Column, show
+from polydomo.cli.common.render import PrintedColumn, show
 from polydomo.cli.pipeline.pipeline import Conf, Master, Remote, pairs
 from polydomo.errors import SettingError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from polydomo.pipeline import local_query
     from polydomo.pipeline import query as spark_query
 
-    Answer = local_query.Answer | spark_query.Answer
+    Result = local_query.LocalResult | spark_query.SparkResult
 
 MOST = 1000  # maximum rows printed as a table
 ENGINES = ("auto", "duckdb", "spark")
@@ -73,9 +73,10 @@ def query(
 
 
 @contextmanager
-def _by_duckdb(sql: str, tables: str) -> "Iterator[Answer]":
+def _by_duckdb(sql: str, tables: str) -> "Iterator[Result]":
     try:
         from polydomo.pipeline import local_query
+        from polydomo.pipeline.cells import BadQuery
     except ImportError as error:
         raise SettingError(
             f"queries of local tables need {error.name} (pip install 'polydomo[spark]'), or --engine spark"
@@ -83,14 +84,14 @@ def _by_duckdb(sql: str, tables: str) -> "Iterator[Answer]":
     there = local_query.LocalTables(tables)
     try:
         yield there.ask(sql)
-    except local_query.BadQuery as error:
-        raise local_query.BadQuery(f"{error} (this is DuckDB's SQL; use --engine spark for Spark's)") from None
+    except BadQuery as error:
+        raise BadQuery(f"{error} (this is DuckDB's SQL; use --engine spark for Spark's)") from None
     finally:
         there.close()
 
 
 @contextmanager
-def _by_spark(sql: str, tables: str, master: str, remote: str, settings: dict[str, str]) -> "Iterator[Answer]":
+def _by_spark(sql: str, tables: str, master: str, remote: str, settings: dict[str, str]) -> "Iterator[Result]":
     from polydomo.pipeline import session
 
     session.require()
@@ -105,7 +106,7 @@ def _by_spark(sql: str, tables: str, master: str, remote: str, settings: dict[st
         session.close(spark)
 
 
-def _print(answer: "Answer", json: bool, csv: bool) -> None:
+def _print(answer: "Result", json: bool, csv: bool) -> None:
     from polydomo.pipeline.cells import cell
 
     if json:
@@ -120,7 +121,7 @@ def _print(answer: "Answer", json: bool, csv: bool) -> None:
         found = list(islice(answer.rows(), MOST + 1))
         numeric = answer.numeric
         show(
-            [Column(name, name in numeric) for name in answer.names],
+            [PrintedColumn(name, name in numeric) for name in answer.names],
             [[cell(value) for value in row] for row in found[:MOST]],
         )
         if len(found) > MOST:

@@ -79,10 +79,10 @@ def serve(
     time = seconds(max_time) if max_time is not None else None
     session.require()
     from polydomo.spark.serve import serve as run
-    from polydomo.spark.sql_query import Limits
+    from polydomo.spark.sql_query import QueryLimits
 
-    standard = Limits()
-    limits = Limits(max_rows or standard.rows, max_bytes or standard.bytes, time or standard.seconds)
+    standard = QueryLimits()
+    limits = QueryLimits(max_rows or standard.rows, max_bytes or standard.bytes, time or standard.seconds)
 
     def open_session() -> Any:
         made = session.build(master, "", settings)

@@ -90,12 +90,12 @@ def work(
     from polydomo.limits import FLEET_FAILURES
     from polydomo.spark import shipping
     from polydomo.spark.fleet import Fleet
-    from polydomo.spark.fleet_task import Plan
+    from polydomo.spark.fleet_task import WorkerPlan
     from polydomo.spark.scaling import Scaling
 
     logs.setup(log_json, level)
     shipping.see_here(Path.cwd())
-    plan = Plan(
+    plan = WorkerPlan(
         url, service, function, ("", port), "", name, concurrency, grace,
         {"security": security.default()} if security.default() is not None else {},
     )  # fmt: skip

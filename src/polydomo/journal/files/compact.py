@@ -12,7 +12,7 @@ from polydomo.journal.files.segments import Segment, all_segments, segments
 
 
 @dataclass
-class Outcome:
+class Compaction:
     files_before: int = 0
     files_after: int = 0
     bytes_before: int = 0
@@ -26,7 +26,7 @@ def compact(
     dry_run: bool = False,
     report: Callable[[str], None] = lambda line: None,
     step: merge.Step = lambda name: None,
-) -> Outcome:
+) -> Compaction:
     """Merges segments older than ``before``, hour by hour. Raises SettingError if a broker is writing the journal."""
     try:
         lock = runs.lock(directory)
@@ -42,8 +42,8 @@ def compact(
 
 def _compact(
     directory: Path, before: datetime | None, dry_run: bool, report: Callable[[str], None], step: merge.Step
-) -> Outcome:
-    outcome = Outcome()
+) -> Compaction:
+    outcome = Compaction()
     outcome.files_before, outcome.bytes_before = _total(all_segments(directory))
     if not dry_run:
         runs.publish_rest(directory)  # a merge that was killed is completed first
@@ -72,9 +72,9 @@ def _total(found: list[Segment]) -> tuple[int, int]:
     return len(found), sum(segment.path.stat().st_size for segment in found)
 
 
-def _files(group: list[merge.Batch]) -> int:
+def _files(group: list[merge.SegmentGroup]) -> int:
     return sum(len(batch.files) for batch in group)
 
 
-def _kinds(group: list[merge.Batch]) -> int:
+def _kinds(group: list[merge.SegmentGroup]) -> int:
     return len({segment.kind for batch in group for segment in batch.files})

@@ -44,7 +44,7 @@ class Unreadable(Exception):
 
 
 @dataclass
-class Batch:
+class SegmentGroup:
     """The files of one range of a run in one hour, at most one of each kind."""
 
     hour: str
@@ -59,21 +59,21 @@ class Batch:
         return self.last - self.first + 1
 
 
-def batches(found: Iterable[tuple[Segment, int]]) -> list[Batch]:
+def batches(found: Iterable[tuple[Segment, int]]) -> list[SegmentGroup]:
     """Segments and their sizes as batches, in order of hour, run and sequence."""
-    made: dict[tuple[str, int, int, int], Batch] = {}
+    made: dict[tuple[str, int, int, int], SegmentGroup] = {}
     for segment, size in found:
         key = (segment.hour, segment.run, segment.first, segment.last)
-        batch = made.setdefault(key, Batch(*key))
+        batch = made.setdefault(key, SegmentGroup(*key))
         batch.files.append(segment)
         batch.bytes += size
     return [made[key] for key in sorted(made)]
 
 
-def plan(found: Iterable[Batch]) -> list[list[Batch]]:
+def plan(found: Iterable[SegmentGroup]) -> list[list[SegmentGroup]]:
     """Groups of small batches, each to become one. Batches must be ordered; a hole in the sequence ends a group."""
-    groups: list[list[Batch]] = []
-    group: list[Batch] = []
+    groups: list[list[SegmentGroup]] = []
+    group: list[SegmentGroup] = []
     rows = size = 0
     for batch in found:
         small = batch.bytes < limits.JOURNAL_SMALL and batch.rows < limits.JOURNAL_MERGED_ROWS
@@ -94,13 +94,13 @@ def plan(found: Iterable[Batch]) -> list[list[Batch]]:
     return [group for group in groups if len(group) > 1]
 
 
-def without(group: list[Batch], segment: Segment) -> list[Batch]:
+def without(group: list[SegmentGroup], segment: Segment) -> list[SegmentGroup]:
     """The group without the batch that has this segment."""
     return [batch for batch in group if segment not in batch.files]
 
 
 def merge(
-    group: list[Batch], between: Callable[[], None] = lambda: None, step: Step = lambda name: None
+    group: list[SegmentGroup], between: Callable[[], None] = lambda: None, step: Step = lambda name: None
 ) -> list[Segment]:
     """Merges these batches into one. ``between`` is called after each part that was read; an exception from it aborts the merge without
     changes."""

@@ -11,7 +11,7 @@ from polydomo.server import logs
 from polydomo.server.logs import say
 
 if TYPE_CHECKING:
-    from polydomo.journal.files.merge import Batch
+    from polydomo.journal.files.merge import SegmentGroup
 
 LOG = logs.get("journal")
 LATEST = "~"  # sorts after every hour
@@ -28,7 +28,7 @@ class Merger:
         self._directory = directory
         self._kept = kept
         self._hour = ""  # of the newest segment of the run under way
-        self._groups: list[list[Batch]] = []
+        self._groups: list[list[SegmentGroup]] = []
 
     @property
     def pending(self) -> bool:

@@ -18,7 +18,7 @@ from polydomo.journal.files.columns import tables
 from polydomo.journal.files.seal import SEALED, seal
 from polydomo.journal.files.segments import Segment, segment_name
 
-__all__ = ["Batch", "by_hour", "hour_of", "publish", "tables"]
+__all__ = ["PendingRows", "by_hour", "hour_of", "publish", "tables"]
 
 HOUR = 3_600_000_000  # in microseconds
 
@@ -34,7 +34,7 @@ _ENCODINGS[schema.REQUESTS]["request"] = "DELTA_BYTE_ARRAY"  # ids share their b
 _STATISTICS = ["time", "run", "seq", "number", "service", "outcome", "total_us", "accepted"]  # what readers prune by
 
 
-class Batch:
+class PendingRows:
     """The rows of the next segment: Arrow tables by kind."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ def failure(error: Exception) -> str:
     raise error
 
 
-def publish(directory: Path, run: int, batch: Batch) -> list[Segment]:
+def publish(directory: Path, run: int, batch: PendingRows) -> list[Segment]:
     """Writes and syncs one file for each kind, then renames them all."""
     moment = datetime.fromtimestamp(batch.hour * HOUR / 1e6, UTC)
     folders = {

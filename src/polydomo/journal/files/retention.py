@@ -18,7 +18,7 @@ Key = tuple[str, int, int]  # of a batch: its hour, its run, its first sequence 
 HOUR = 3600.0  # seconds; segments are kept in directories by the hour
 
 
-class Bounds(NamedTuple):
+class JournalBounds(NamedTuple):
     roll_rows: int = limits.JOURNAL_ROLL_ROWS
     roll_bytes: int = limits.JOURNAL_ROLL_BYTES
     roll_seconds: float = limits.JOURNAL_ROLL_SECONDS
@@ -129,7 +129,7 @@ class StoredSegments:
                 self.add(merged)
                 placed = True
 
-    def sweep(self, bounds: Bounds, now: float) -> Removed:
+    def sweep(self, bounds: JournalBounds, now: float) -> Removed:
         """Removes the oldest batches until the journal is within its limits."""
         oldest = datetime.fromtimestamp(max(0.0, now - bounds.keep_age), UTC)
         limit = f"date={oldest:%Y-%m-%d}/hour={oldest:%H}"

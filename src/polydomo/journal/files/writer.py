@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING
 
 from polydomo import limits
 from polydomo.journal.files.merger import Merger
-from polydomo.journal.files.retention import AgeClock, Bounds, StoredSegments
+from polydomo.journal.files.retention import AgeClock, JournalBounds, StoredSegments
 from polydomo.journal.files.runs import RunFile
 from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.server import logs
 from polydomo.server.logs import say
 
 if TYPE_CHECKING:
-    from polydomo.journal.files.parquet import Batch
+    from polydomo.journal.files.parquet import PendingRows
 
 LOG = logs.get("journal")
 
 
 class Writer(threading.Thread):
-    def __init__(self, directory: Path, recorder: JournalRecorder, file: RunFile, bounds: Bounds) -> None:
+    def __init__(self, directory: Path, recorder: JournalRecorder, file: RunFile, bounds: JournalBounds) -> None:
         super().__init__(name="polydomo-journal", daemon=True)
         self.directory = directory
         self.recorder = recorder
@@ -45,7 +45,7 @@ class Writer(threading.Thread):
         self.process = 0  # of a broker that has several, which write to one directory ...
         self.processes = 1
         self._listed = time.monotonic()  # when the directory was last read
-        self._batch: Batch | None = None  # rows for the next segment
+        self._batch: PendingRows | None = None  # rows for the next segment
         self._wake = threading.Event()
         self._flush = False
         self._leave = False
@@ -166,7 +166,7 @@ class Writer(threading.Thread):
                 ):
                     self._close()  # a batch has no hole: its name says what is in it
                 if self._batch is None:
-                    self._batch = self._parquet.Batch()
+                    self._batch = self._parquet.PendingRows()
                 self._batch.add(part, first, last)
                 if self._batch.rows >= self.bounds.roll_rows or self._batch.bytes >= self.bounds.roll_bytes:
                     self._close()

@@ -19,8 +19,8 @@ from polydomo.journal.reading.rules import (
     RUNNING,
     SEQUENCE,
     TOTAL,
+    AuditRule,
     Counter,
-    Rule,
 )
 from polydomo.journal.schema import MESSAGES, REQUESTS
 
@@ -66,7 +66,7 @@ def audit(rows: Iterable[Row], only: Iterable[str] | None = None) -> list[Breach
     return found
 
 
-def repeated(rule: Rule, rows: Iterable[Row]) -> list[Breach]:
+def repeated(rule: AuditRule, rows: Iterable[Row]) -> list[Breach]:
     """Events that happened more than once although they must not. A violation belongs to the run of its last row; ``detail`` names the
     others."""
     broken = _compiled(rule.broken)
@@ -124,10 +124,10 @@ def _hole(run: int, first: int, last: int, what: str) -> Breach:
 class _Auditor:
     """Iterates over the rows once and updates the counters of every scope."""
 
-    def __init__(self, wanted: list[Rule]) -> None:
-        self.each: dict[tuple[str, str], list[tuple[Rule, CodeType]]] = {}
-        self.running: dict[tuple[str, str], list[tuple[Rule, CodeType]]] = {}
-        self.totals: list[tuple[Rule, CodeType]] = []
+    def __init__(self, wanted: list[AuditRule]) -> None:
+        self.each: dict[tuple[str, str], list[tuple[AuditRule, CodeType]]] = {}
+        self.running: dict[tuple[str, str], list[tuple[AuditRule, CodeType]]] = {}
+        self.totals: list[tuple[AuditRule, CodeType]] = []
         for rule in wanted:
             if rule.shape == TOTAL:
                 self.totals.append((rule, _compiled(rule.broken)))

@@ -17,7 +17,7 @@ from polydomo.model.service import Departure, Worker
 from polydomo.model.session import Session
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import Body, split
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import Hub, Link, LinkHandler
 
 Row = dict[str, Any]
 
@@ -79,7 +79,7 @@ class ReplayedPeer(Session):
     """A recorded peer: it repeats its actions, and the broker's recorder keeps the reactions."""
 
     def __init__(self, broker: Broker, hub: Hub, row: Row) -> None:
-        super().__init__(broker, Link(hub, Handler(), row["peer"]))
+        super().__init__(broker, Link(hub, LinkHandler(), row["peer"]))
         self.link.handler = self
         self.protocol = row["protocol"]
         self.dialect = row["dialect"]

@@ -116,7 +116,7 @@ COUNTERS = (
 
 
 @dataclass(frozen=True)
-class Rule:
+class AuditRule:
     id: str
     says: str  # the rule in one sentence
     level: str  # the lowest journal level at which a violation is visible
@@ -140,7 +140,7 @@ ANY_STEP = (schema.QUEUED, schema.DISPATCHED, schema.PARTIAL, schema.REQUEUED, s
 SLACK_US = 1_000_000  # of a broker's timers under load; the rule for silence adds a tenth of what is allowed
 
 RULES = (
-    Rule(
+    AuditRule(
         "one-outcome",
         "A request has one outcome: one final reply or one failure.",
         MESSAGES,
@@ -148,10 +148,10 @@ RULES = (
         REQUEST,
         broken="outcomes > 1",
     ),
-    Rule(
+    AuditRule(
         "one-record", "A finished request has one row in `requests`.", REQUESTS, TOTAL, REQUEST, broken="finished > 1"
     ),
-    Rule(
+    AuditRule(
         "some-outcome",
         "Every accepted request has an outcome before the run ends.",
         MESSAGES,
@@ -159,7 +159,7 @@ RULES = (
         REQUEST,
         broken="acceptances == 1 and outcomes == 0 and run_stopped > 0 and run_missing == 0",
     ),
-    Rule(
+    AuditRule(
         "outcome-recorded",
         "A request with an outcome has a row in `requests`.",
         MESSAGES,
@@ -167,7 +167,7 @@ RULES = (
         REQUEST,
         broken="acceptances == 1 and outcomes == 1 and finished == 0 and run_stopped > 0 and run_missing == 0",
     ),
-    Rule(
+    AuditRule(
         "nothing-after-outcome",
         "No event about a request follows its outcome.",
         MESSAGES,
@@ -176,7 +176,7 @@ RULES = (
         events=ANY_STEP,
         broken="outcomes > 0",
     ),
-    Rule(
+    AuditRule(
         "one-holder",
         "One worker at a time holds a request: it is dispatched again only after it was requeued or forwarded.",
         MESSAGES,
@@ -185,7 +185,7 @@ RULES = (
         events=(schema.DISPATCHED,),
         broken="acceptances == 1 and handouts > 1 + requeues + forwards and run_missing == 0",
     ),
-    Rule(
+    AuditRule(
         "fenced",
         "A reply is accepted only from the worker that holds the attempt.",
         MESSAGES,
@@ -194,7 +194,7 @@ RULES = (
         events=(schema.PARTIAL, schema.FINAL, schema.FORWARDED),
         broken="acceptances == 1 and run_missing == 0 and (worker != holder or attempt != held_attempt)",
     ),
-    Rule(
+    AuditRule(
         "to-the-asker",
         "All events about a request name the connection that sent it.",
         MESSAGES,
@@ -203,7 +203,7 @@ RULES = (
         events=(*ANY_STEP, schema.FINAL, schema.FAILED),
         broken="acceptances == 1 and client != asker",
     ),
-    Rule(
+    AuditRule(
         "attempts-bounded",
         "A request is dispatched no more often than its attempts allow.",
         REQUESTS,
@@ -211,7 +211,7 @@ RULES = (
         kind=REQUESTS,
         broken="max_attempts > 0 and attempts > max_attempts",
     ),
-    Rule(
+    AuditRule(
         "answered-by-a-worker",
         "A final reply comes from a worker to which the request was dispatched, or is the stored outcome of a durable job.",
         REQUESTS,
@@ -219,7 +219,7 @@ RULES = (
         kind=REQUESTS,
         broken="outcome == 'ok' and (dispatches == 0 or worker == 0) and (job == '' or client_protocol == 'job')",
     ),
-    Rule(
+    AuditRule(
         "times-in-order",
         "A request is accepted, dispatched and ended in that order.",
         REQUESTS,
@@ -227,7 +227,7 @@ RULES = (
         kind=REQUESTS,
         broken="wait_us < 0 or run_us < 0 or wait_us + run_us > total_us + 2",
     ),
-    Rule(
+    AuditRule(
         "no-more-than-asked",
         "A worker holds no more requests than its credit allows.",
         MESSAGES,
@@ -236,7 +236,7 @@ RULES = (
         events=(schema.DISPATCHED,),
         broken="registrations > 0 and run_missing == 0 and taken > asked + takes_itself * freed",
     ),
-    Rule(
+    AuditRule(
         "nothing-after-goodbye",
         "No request is dispatched to a worker that has left, was disconnected or was lost.",
         MESSAGES,
@@ -245,7 +245,7 @@ RULES = (
         events=(schema.DISPATCHED, schema.REGISTERED),
         broken="goings > 0",
     ),
-    Rule(
+    AuditRule(
         "nothing-after-closing",
         "A closed connection sends no request and gets none.",
         MESSAGES,
@@ -254,7 +254,7 @@ RULES = (
         events=(schema.ACCEPTED, schema.DISPATCHED, schema.REGISTERED),
         broken="connection != 0 and closings > 0",
     ),
-    Rule(
+    AuditRule(
         "given-back-first",
         "A request that is requeued after the loss of its worker goes to the head of its queue.",
         MESSAGES,
@@ -265,7 +265,7 @@ RULES = (
         broken="attempt == 1 and run_missing == 0 and returned > taken_again + given_up_waiting"
         " and protocol not in ('keyed', 'memoised')",
     ),
-    Rule(
+    AuditRule(
         "silence-acted-on",
         "A worker that misses its heartbeats is declared lost in time.",
         REQUESTS,
@@ -273,7 +273,7 @@ RULES = (
         events=(schema.LOST,),
         broken=f"allowed_us > 0 and 10 * silence_us > 11 * allowed_us + 10 * {SLACK_US}",
     ),
-    Rule(
+    AuditRule(
         "not-given-up-early",
         "A worker is declared lost for silence only after the silence that it is allowed.",
         REQUESTS,
@@ -281,7 +281,7 @@ RULES = (
         events=(schema.LOST,),
         broken="outcome == 'silence' and silence_us + 20000 < allowed_us",
     ),
-    Rule(
+    AuditRule(
         "called-with-the-right",
         "A request is accepted only from a principal that has the right to call its service at that time.",
         MESSAGES,
@@ -289,7 +289,7 @@ RULES = (
         events=(schema.ACCEPTED,),
         broken="allowed == 2",
     ),
-    Rule(
+    AuditRule(
         "given-with-the-right",
         "A request is dispatched only to a principal that has the right to offer its service at that time.",
         MESSAGES,
@@ -297,7 +297,7 @@ RULES = (
         events=(schema.DISPATCHED,),
         broken="allowed == 2",
     ),
-    Rule(
+    AuditRule(
         "job-one-outcome",
         "An acknowledged durable job has one recorded outcome, whichever brokers ran it; a dead job that is reopened may get another.",
         REQUESTS,
@@ -305,7 +305,7 @@ RULES = (
         events=(schema.JOB,),
         broken="outcome in ('done', 'dead', 'cancelled')",
     ),
-    Rule(
+    AuditRule(
         "schedule-fires-once",
         "A schedule fires once for each time at which it is due, also across brokers.",
         REQUESTS,
@@ -313,14 +313,14 @@ RULES = (
         events=(schema.JOB,),
         broken="outcome in ('fired', 'skipped')",
     ),
-    Rule(
+    AuditRule(
         "no-hole",
         "Every row of a run is present, or another row states that it is missing.",
         REQUESTS,
         SEQUENCE,
         RUN,
     ),
-    Rule(
+    AuditRule(
         "origin-known",
         "With access control, a request that the broker sends for a client names the client's principal.",
         MESSAGES,
@@ -329,7 +329,7 @@ RULES = (
         events=(schema.ACCEPTED,),
         broken=f"principal == '' and run_checked > 0 and protocol in {INTERNAL}",
     ),
-    Rule(
+    AuditRule(
         "forwarded-with-the-right",
         "A request is forwarded only to a service that the principal that caused it has the right to call.",
         MESSAGES,
@@ -337,7 +337,7 @@ RULES = (
         events=(schema.FORWARDED,),
         broken="allowed == 2",
     ),
-    Rule(
+    AuditRule(
         "job-with-the-right",
         "With access control, a durable job is stored only for a principal that has the right to call its service.",
         REQUESTS,
@@ -346,7 +346,7 @@ RULES = (
         events=(schema.JOB,),
         broken=f"outcome in ('accepted', 'fired') and {WHOLE} and may_call != 1",
     ),
-    Rule(
+    AuditRule(
         "registered-with-the-right",
         "A bridge needs the right to bridge, and a scheduler the right to offer `emqp-scheduler`.",
         REQUESTS,
@@ -355,7 +355,7 @@ RULES = (
         events=(schema.REGISTERED,),
         broken=f"principal != '' and service == '' and {WHOLE} and may_bridge != 1 and may_schedule != 1",
     ),
-    Rule(
+    AuditRule(
         "no-call-of-built-in",
         "The right to call a service does not cover the broker's built-in services.",
         REQUESTS,
@@ -368,7 +368,7 @@ RULES = (
 BY_ID = {rule.id: rule for rule in RULES}
 
 
-def checkable(level: str) -> list[Rule]:
+def checkable(level: str) -> list[AuditRule]:
     """The rules of which a journal of this level shows every breach."""
     return [rule for rule in RULES if schema.LEVELS.index(rule.level) <= schema.LEVELS.index(level)]
 
@@ -388,7 +388,7 @@ def counted(counter: Counter) -> str:
     return " and ".join(parts)
 
 
-def looked_at(rule: Rule) -> str:
+def looked_at(rule: AuditRule) -> str:
     """The condition under which an EACH or RUNNING rule looks at a row."""
     parts = [f"kind == '{rule.kind}'"]
     if rule.events:

@@ -64,7 +64,7 @@ class RunItem:
 
 
 @dataclass
-class Published:
+class AuditResult:
     """What the audit wrote."""
 
     rows: dict[str, int] = field(default_factory=dict)  # by table
@@ -120,7 +120,7 @@ class Auditor:
         self.staging = staging
         self.partial = partial
         self.runs: dict[int, _Run] = {}
-        self.out = Published()
+        self.out = AuditResult()
 
     def open(self, items: Iterable[RunItem], blocks: Iterable[Row], lives: Iterable[Row]) -> None:
         """Takes what is known about the rows of the runs. A run without new rows is audited if another one states that it lost rows."""
@@ -231,7 +231,7 @@ class Auditor:
 
     # --- what is written ---------------------------------------------------------------------------------------------------
 
-    def publish(self) -> Published:
+    def publish(self) -> AuditResult:
         """Stages the rows of ``audit`` and ``audit_rules``, and the states."""
         for run in self.runs.values():
             rows = [*self._found(run), *self._holes(run), *self._kept(run)]
@@ -377,4 +377,4 @@ def _complete(row: Row) -> bool:
     return bool(row["goings"] > 0 if row["scope"] == "worker" else row["scope"] == "connection" and row["closings"] > 0)
 
 
-__all__ = ["KEPT", "Auditor", "Published", "RunItem", "stays"]
+__all__ = ["KEPT", "AuditResult", "Auditor", "RunItem", "stays"]

@@ -28,8 +28,8 @@ from polydomo.journal.reading.rules import (
     SUM,
     TOTAL,
     WORKER,
+    AuditRule,
     Counter,
-    Rule,
 )
 from polydomo.journal.schema import MESSAGES
 from polydomo.pipeline.bronze import BLOCK
@@ -57,7 +57,7 @@ def counters_of(scope: Scope) -> list[Counter]:
     return [counter for counter in COUNTERS if counter.scope == scope]
 
 
-def rules_of(shape: str, scope: Scope) -> list[Rule]:
+def rules_of(shape: str, scope: Scope) -> list[AuditRule]:
     return [rule for rule in RULES if rule.shape == shape and rule.scope == scope]
 
 
@@ -126,7 +126,7 @@ def _last(array: str, most: int) -> str:
     return f"reverse(slice(reverse({array}), 1, {most}))"
 
 
-def _broken(known: list[Rule], condition: str, found: str) -> str:
+def _broken(known: list[AuditRule], condition: str, found: str) -> str:
     """An array of what is found for each rule that is broken."""
     each = ", ".join(
         f"IF({condition.format(place=place)}({rule.broken}), '{rule.id}', NULL)" for place, rule in enumerate(known)
@@ -206,10 +206,10 @@ FROM (
 """
 
 
-def _with(rule: Rule, values: dict[str, str]) -> Rule:
+def _with(rule: AuditRule, values: dict[str, str]) -> AuditRule:
     """The rule over counters as they are saved."""
     text = re.sub(r"\b(" + "|".join(values) + r")\b", lambda match: values[match[1]], rule.broken)
-    return Rule(rule.id, rule.says, rule.level, rule.shape, rule.scope, rule.kind, rule.events, text)
+    return AuditRule(rule.id, rule.says, rule.level, rule.shape, rule.scope, rule.kind, rule.events, text)
 
 
 def _how(counter: Counter) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Breach:
+class BrokenRule:
     """A rule that was broken."""
 
     rule: str
@@ -16,7 +16,7 @@ class Breach:
 @dataclass
 class Audit:
     checked: int = 0
-    breaches: list[Breach] = field(default_factory=list)
+    breaches: list[BrokenRule] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)  # rules that the journal's level did not allow to check
 
 

@@ -18,7 +18,7 @@ from polydomo.journal import ids
 from polydomo.journal.histogram import percentile
 from polydomo.journal.reading.reader import Reader
 from polydomo.pipeline.report import stories
-from polydomo.pipeline.report.data import Audit, Breach, Edge, FailureView, Report, Slow, WorkerView
+from polydomo.pipeline.report.data import Audit, BrokenRule, Edge, FailureView, Report, Slow, WorkerView
 from polydomo.pipeline.report.jobs import jobs_view
 from polydomo.pipeline.report.services import service_views
 from polydomo.pipeline.report.tables import Row, Tables, seconds
@@ -95,7 +95,7 @@ def audit(tables: Tables) -> Audit:
     rules: dict[str, bool] = {}
     for row in tables.rows("audit_rules", ["rule", "checkable"]):
         rules[row["rule"]] = rules.get(row["rule"], True) and row["checkable"]
-    breaches = [Breach(rule, says[rule], number, _where(first[rule])) for rule, number in counts.most_common()]
+    breaches = [BrokenRule(rule, says[rule], number, _where(first[rule])) for rule, number in counts.most_common()]
     return Audit(sum(rules.values()), breaches, sorted(rule for rule, checkable in rules.items() if not checkable))
 
 

@@ -44,8 +44,8 @@ from polydomo.protocols.bridge.sibling_messages import (
     REPLY,
     REPLY_SIZE,
     TOKEN_SIZE,
-    Call,
-    Facts,
+    RelayedFacts,
+    SiblingCall,
     details,
     trace_from,
     trace_prefix,
@@ -64,7 +64,7 @@ class BridgedRequest:
     """The route of a request before and after this broker. ``Request.ref`` of a request that came over a bridge."""
 
     def __init__(
-        self, key: bytes, path: Path, trace: str, parent: str, facts: Facts | None = None, origin: str = ""
+        self, key: bytes, path: Path, trace: str, parent: str, facts: RelayedFacts | None = None, origin: str = ""
     ) -> None:
         self.origin = origin  # the principal that caused it, as this broker names it
         self.key = key  # its id on the bridge it came over
@@ -183,7 +183,7 @@ class BridgeSession(Session):
                 return
             worker.last_heard = self.broker.now
             if word == b"CALL" and self.is_sibling and data.startswith(CALL, start):
-                self._on_call(Call(data, start, end), data, end)
+                self._on_call(SiblingCall(data, start, end), data, end)
             elif word == b"REPLY" and self.is_sibling:
                 (key,), body = take(data, at, end, 1)
                 self._back(key)
@@ -303,7 +303,7 @@ class BridgeSession(Session):
         if request is not None and request.state != DONE:
             self.open[key] = request
 
-    def _on_call(self, call: Call, data: bytes, end: int) -> None:
+    def _on_call(self, call: SiblingCall, data: bytes, end: int) -> None:
         if call.token in self.open:
             raise ProtocolViolation("a CALL with an id that is still open")
         self._came = call.service
@@ -314,7 +314,14 @@ class BridgeSession(Session):
         )
 
     def _accept(
-        self, token: bytes, service: bytes, body: Body, parent: str, deadline: float, facts: Facts | None, origin: str
+        self,
+        token: bytes,
+        service: bytes,
+        body: Body,
+        parent: str,
+        deadline: float,
+        facts: RelayedFacts | None,
+        origin: str,
     ) -> None:
         """A request of a client of the other process."""
         journey = BridgedRequest(token, self._path, trace_from(self._trace, token), parent, facts, origin)
@@ -407,7 +414,7 @@ class BridgeSession(Session):
             self._asked_frame = frame(service.name, True)
         job = request.session.job_of(request)
         headers = request.session.headers_of(request)
-        facts = Facts(request.session.protocol, headers, job).encode() if headers or job is not None else b""
+        facts = RelayedFacts(request.session.protocol, headers, job).encode() if headers or job is not None else b""
         known = details(self.broker.request_name(request), milliseconds, facts, request.origin)
         body = request.body
         self.link.send_pieces((CALL, request.token, self._asked_frame, known, body), len(body))

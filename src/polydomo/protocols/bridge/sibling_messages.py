@@ -2,7 +2,7 @@
 
     CALL   token service details body*     a request. details: its id at the sending process (26 characters), the milliseconds until its
                                            deadline (0: none), with access control a space and its origin (``principals``), a newline, and
-                                           its facts (``Facts``), mostly none
+                                           its facts (``RelayedFacts``), mostly none
     REPLY  token body*                     its final reply
 
 The sender is the only process that the request has passed, and its trace follows from its number, which is in the token; so neither
@@ -30,7 +30,7 @@ PLAIN = b"\x01" + bytes((ID_SIZE + len(PLAIN_TAIL),))  # head of the details of 
 PLAIN_SIZE = len(PLAIN) + ID_SIZE + len(PLAIN_TAIL)
 
 
-class Facts:
+class RelayedFacts:
     """What a worker of another process gets besides the body: headers that its protocol has in common with the client's, or the job."""
 
     __slots__ = ("headers", "job", "protocol")
@@ -47,7 +47,7 @@ class Facts:
         return self.protocol.encode() + b"\n" + self.headers
 
 
-def read_facts(data: bytes) -> Facts | None:
+def read_facts(data: bytes) -> RelayedFacts | None:
     """Raises ProtocolViolation."""
     if not data:
         return None
@@ -55,12 +55,12 @@ def read_facts(data: bytes) -> Facts | None:
     if not newline:
         raise ProtocolViolation("a CALL with facts of no protocol")
     if protocol != b"job":
-        return Facts(protocol.decode("ascii", "replace"), headers)
+        return RelayedFacts(protocol.decode("ascii", "replace"), headers)
     try:
         id, key, text, trace = json.loads(headers)
     except (ValueError, TypeError, RecursionError):
         raise ProtocolViolation("a CALL with an unreadable job") from None
-    return Facts("job", b"", JobFacts(str(id), str(key), str(text), str(trace)))
+    return RelayedFacts("job", b"", JobFacts(str(id), str(key), str(text), str(trace)))
 
 
 def details(name: str, milliseconds: int, facts: bytes, origin: str = "") -> bytes:
@@ -72,7 +72,7 @@ def details(name: str, milliseconds: int, facts: bytes, origin: str = "") -> byt
     return head(len(content), True) + content
 
 
-class Call:
+class SiblingCall:
     """A CALL that was read the long way."""
 
     __slots__ = ("body", "facts", "milliseconds", "origin", "parent", "service", "token")

@@ -59,7 +59,7 @@ def _frame_to_json(content: bytes) -> object:
         return {"base64": base64.b64encode(content).decode()}
 
 
-class Publisher:
+class PublisherInfo:
     """Where a service publishes, and under which topics."""
 
     def __init__(self, host: str, port: int, topics: "tuple[bytes, ...]") -> None:
@@ -68,7 +68,7 @@ class Publisher:
         self.topics = topics
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Publisher) and (self.host, self.port, self.topics) == (
+        return isinstance(other, PublisherInfo) and (self.host, self.port, self.topics) == (
             other.host,
             other.port,
             other.topics,
@@ -78,7 +78,7 @@ class Publisher:
         return hash((self.host, self.port, self.topics))
 
 
-def publisher(info: "dict[str, object]", address: str) -> "Publisher | str":
+def publisher(info: "dict[str, object]", address: str) -> "PublisherInfo | str":
     """The publisher in a registration from ``address``, from ``topics`` and a ``pub`` interface; "" if there is none, or an error text.
     The broker connects only to the address that registered. If "ip" is another address, the registration is not followed, because
     otherwise any peer could make the broker connect to any address."""
@@ -105,7 +105,7 @@ def publisher(info: "dict[str, object]", address: str) -> "Publisher | str":
     prefixes = tuple(str(topic).encode("utf-8", "replace") for topic in wanted)
     if any(len(prefix) > MAX_TOPIC for prefix in prefixes):
         return f"a topic of over {MAX_TOPIC} bytes"
-    return Publisher(address, port, prefixes)
+    return PublisherInfo(address, port, prefixes)
 
 
 def timing(info: "dict[str, object]", default: float) -> "float | None":

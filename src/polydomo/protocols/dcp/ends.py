@@ -28,10 +28,10 @@ from polydomo.protocols.dcp.session import (
 )
 from polydomo.protocols.ends import (
     Cancelled,
+    Delivery,
     Event,
     Frames,
     HeldParts,
-    Job,
     NumberedClientEnd,
     Reply,
     Revoked,
@@ -119,7 +119,7 @@ class DcpWorkerEnd(WorkerEnd):
         self.wanted = 1  # number of jobs to hold at a time
         self.prefetch = 0  # how many of them do not run
         self.credit = 1  # jobs the broker may send now: one if we hold none, plus one for each ping while busy
-        self.held: dict[bytes, Job] = {}  # address -> job
+        self.held: dict[bytes, Delivery] = {}  # address -> job
         self.left = False
 
     def capacity(self) -> int:
@@ -185,55 +185,55 @@ class DcpWorkerEnd(WorkerEnd):
         if kind != REQUEST or len(message) < 4:
             raise ProtocolViolation(f"type {kind} with {len(message)} parts from a broker to a worker")
         metadata, data = parts_of(message, 4)
-        job = Job(message[3], data, Held(message[4], metadata), timeout, attempt=message[4])
+        delivery = Delivery(message[3], data, Held(message[4], metadata), timeout, attempt=message[4])
         if metadata:
-            job.job, job.key = read_mark(metadata[0])
-        self.held[message[4]] = job
+            delivery.job, delivery.key = read_mark(metadata[0])
+        self.held[message[4]] = delivery
         self.credit = max(0, self.credit - 1)
         self.ask()
-        return [job]
+        return [delivery]
 
     def beat(self) -> None:
         if self.held:
             self.credit += 1
         self.say(PING, [])
 
-    def partial(self, job: Job, body: Frames) -> None:
-        self.known(job).parts.add(body)
+    def partial(self, delivery: Delivery, body: Frames) -> None:
+        self.known(delivery).parts.add(body)
 
-    def final(self, job: Job, body: Frames) -> None:
-        held = self.known(job)
+    def final(self, delivery: Delivery, body: Frames) -> None:
+        held = self.known(delivery)
         self.say(REPLY, [held.address, b"", *held.metadata, b"", *held.parts.join(body)])
         self.freed(held)
 
-    def forward(self, job: Job, service: bytes, body: Frames) -> None:
+    def forward(self, delivery: Delivery, service: bytes, body: Frames) -> None:
         """ "Complete the work only partially, then respond with a request for another service to complete the rest": that service's
         reply goes to the client, and this worker is done with the job."""
-        held = self.known(job)
+        held = self.known(delivery)
         self.say(REQUEST, [service, held.address, b"", *held.metadata, b"", *body])
         self.freed(held)
 
-    def fail(self, job: Job, code: str, text: str) -> bool:
+    def fail(self, delivery: Delivery, code: str, text: str) -> bool:
         if self.agreed.fail and code in PERMANENT_CODES:
-            self._return(FAIL, job, code.encode(), text.encode("utf-8", "replace"))
+            self._return(FAIL, delivery, code.encode(), text.encode("utf-8", "replace"))
             return False
         if self.agreed.give_back:
-            self._return(GIVE_BACK, job)
+            self._return(GIVE_BACK, delivery)
             return False
         self.close()  # DCP has no message for failures: disconnecting makes the broker requeue the request
         return True
 
-    def release(self, job: Job) -> bool:
+    def release(self, delivery: Delivery) -> bool:
         if not self.agreed.give_back:
             return False
-        self._return(RELEASED if self.agreed.window else GIVE_BACK, job)
+        self._return(RELEASED if self.agreed.window else GIVE_BACK, delivery)
         return True
 
-    def keep(self, job: Job) -> None:
-        self.say(KEPT, [self.known(job).address])
+    def keep(self, delivery: Delivery) -> None:
+        self.say(KEPT, [self.known(delivery).address])
 
-    def _return(self, kind: int, job: Job, *rest: bytes) -> None:
-        held = self.known(job)
+    def _return(self, kind: int, delivery: Delivery, *rest: bytes) -> None:
+        held = self.known(delivery)
         self.say(kind, [held.address, *rest])
         self.freed(held)
 
@@ -250,6 +250,6 @@ class DcpWorkerEnd(WorkerEnd):
         if not self.left:
             self.out.append([b"", PROTOCOL, kind.to_bytes(self.type_size, "little"), *rest])
 
-    def known(self, job: Job) -> Held:
-        assert isinstance(job.ref, Held)
-        return job.ref
+    def known(self, delivery: Delivery) -> Held:
+        assert isinstance(delivery.ref, Held)
+        return delivery.ref

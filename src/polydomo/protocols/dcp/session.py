@@ -43,7 +43,7 @@ SHORT = [bytes((1, size)) for size in range(256)]  # the head of a short frame w
 OWN_ADDRESS = b"broker"  # the address part of a reply of the broker itself
 
 
-class Words:
+class DcpConstants:
     """The fixed bytes of a dialog, for one size of the type."""
 
     def __init__(self, size: int) -> None:
@@ -61,8 +61,8 @@ class Words:
         self.length = len(self.ping)  # of every header
 
 
-ONE_BYTE = Words(1)
-FOUR_BYTES = Words(4)
+ONE_BYTE = DcpConstants(1)
+FOUR_BYTES = DcpConstants(4)
 
 
 class Passed:

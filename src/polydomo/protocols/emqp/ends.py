@@ -13,11 +13,11 @@ from polydomo.protocols.emqp import headers as emqp_headers
 from polydomo.protocols.emqp.commands import EXPIRED, HEADER
 from polydomo.protocols.ends import (
     Cancelled,
+    Delivery,
     Dismissed,
     Event,
     Frames,
     HeldParts,
-    Job,
     NumberedClientEnd,
     Reply,
     Revoked,
@@ -102,7 +102,7 @@ class EmqpWorkerEnd(WorkerEnd):
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
-        self.jobs: dict[bytes, Job] = {}  # by the id of the REQUEST
+        self.jobs: dict[bytes, Delivery] = {}  # by the id of the REQUEST
         self.parts: dict[bytes, HeldParts] = {}
         self.runs = 0
         self.prefetch = 0  # if not 0, the worker has named its window instead of sending READYs
@@ -149,10 +149,10 @@ class EmqpWorkerEnd(WorkerEnd):
             exact = headers.get(emqp_headers.TIMEOUT_MS, "")
             if self.agreed.deadline_jobs and exact.isdigit():
                 timeout = int(headers.pop(emqp_headers.TIMEOUT_MS)[:MAX_DIGITS]) / 1000
-            job = Job(message[4], [message[6]], msgid, timeout, headers, msgid)
-            job.job, job.key = headers.get(emqp_headers.JOB, ""), headers.get(emqp_headers.KEY, "")
-            self.jobs[msgid] = job
-            return [job]
+            delivery = Delivery(message[4], [message[6]], msgid, timeout, headers, msgid)
+            delivery.job, delivery.key = headers.get(emqp_headers.JOB, ""), headers.get(emqp_headers.KEY, "")
+            self.jobs[msgid] = delivery
+            return [delivery]
         if command == b"HEARTBEAT" or command == b"ACK":
             return []
         if command in (b"CANCEL", b"REVOKE") and len(message) == 5:
@@ -168,42 +168,42 @@ class EmqpWorkerEnd(WorkerEnd):
     def beat(self) -> None:
         self.say(b"HEARTBEAT", [])
 
-    def partial(self, job: Job, body: Frames) -> None:
-        msgid = self.held(job)
+    def partial(self, delivery: Delivery, body: Frames) -> None:
+        msgid = self.held(delivery)
         if msgid not in self.parts:
             self.parts[msgid] = HeldParts("eMQP")
         self.parts[msgid].add(body)
 
-    def final(self, job: Job, body: Frames) -> None:
-        msgid = self.held(job)
+    def final(self, delivery: Delivery, body: Frames) -> None:
+        msgid = self.held(delivery)
         parts = self.parts.pop(msgid, None)
         whole = b"".join(body if parts is None else parts.join(body))
         del self.jobs[msgid]
         self.say(b"REPLY", [whole, msgid])
         self._ready()
 
-    def fail(self, job: Job, code: str, text: str) -> bool:
-        self.held(job)
+    def fail(self, delivery: Delivery, code: str, text: str) -> bool:
+        self.held(delivery)
         if self.agreed.fail and code in PERMANENT_CODES:
-            self._return(b"FAIL", job, code.encode(), text.encode("utf-8", "replace"))
+            self._return(b"FAIL", delivery, code.encode(), text.encode("utf-8", "replace"))
             return False
         if self.agreed.give_back:
-            self._return(b"RETURN", job)
+            self._return(b"RETURN", delivery)
             return False
         self.close()  # eMQP has no message for failures: disconnecting makes the broker requeue the request
         return True
 
-    def release(self, job: Job) -> bool:
+    def release(self, delivery: Delivery) -> bool:
         if not self.agreed.give_back:
             return False
-        self._return(b"RELEASED" if self.agreed.window else b"RETURN", job)
+        self._return(b"RELEASED" if self.agreed.window else b"RETURN", delivery)
         return True
 
-    def keep(self, job: Job) -> None:
-        self.say(b"KEPT", [self.held(job)])
+    def keep(self, delivery: Delivery) -> None:
+        self.say(b"KEPT", [self.held(delivery)])
 
-    def _return(self, command: bytes, job: Job, *rest: bytes) -> None:
-        msgid = self.held(job)
+    def _return(self, command: bytes, delivery: Delivery, *rest: bytes) -> None:
+        msgid = self.held(delivery)
         del self.jobs[msgid]
         self.parts.pop(msgid, None)
         self.say(command, [msgid, *rest])
@@ -223,11 +223,11 @@ class EmqpWorkerEnd(WorkerEnd):
             self.count += 1
             self.out.append([b"", HEADER, command, b"w%d" % self.count, *rest])
 
-    def held(self, job: Job) -> bytes:
-        assert isinstance(job.ref, bytes)
-        if self.jobs.get(job.ref) is not job:
+    def held(self, delivery: Delivery) -> bytes:
+        assert isinstance(delivery.ref, bytes)
+        if self.jobs.get(delivery.ref) is not delivery:
             raise ValueError("a reply to a request that this worker does not hold")
-        return job.ref
+        return delivery.ref
 
 
 def check(message: Frames) -> None:

@@ -7,7 +7,7 @@ reply would be taken for the reply to the next request.
 
 from polydomo.errors import NoSuchService, ProtocolViolation
 from polydomo.limits import MAX_BODY_FRAMES, MDP_BEAT, MDP_PATIENCE
-from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Frames, HeldParts, Job, Reply, WorkerEnd
+from polydomo.protocols.ends import ClientEnd, Delivery, Dismissed, Event, Frames, HeldParts, Reply, WorkerEnd
 
 READY = b"\x01"
 REQUEST = b"\x02"
@@ -93,7 +93,7 @@ class MdpWorkerEnd(WorkerEnd):
     def __init__(self) -> None:
         super().__init__()
         self.service = b""
-        self.job: Job | None = None  # the request this worker holds
+        self.delivery: Delivery | None = None  # the request this worker holds
         self.left = False  # DISCONNECT was sent or received: "no further commands"
 
     def open(self, services: list[bytes], slots: int = 1, prefetch: int = 0) -> None:
@@ -119,15 +119,15 @@ class MdpWorkerEnd(WorkerEnd):
             raise ProtocolViolation(f"command {command!r} from a broker to a worker")
         if len(rest) < 3 or rest[1]:
             raise ProtocolViolation("a REQUEST without client address, empty frame and body")
-        if self.job is not None:
+        if self.delivery is not None:
             raise ProtocolViolation("a REQUEST to a worker that holds one")
-        self.job = Job(self.service, rest[2:], rest[0], attempt=rest[0])
-        return [self.job]
+        self.delivery = Delivery(self.service, rest[2:], rest[0], attempt=rest[0])
+        return [self.delivery]
 
     def beat(self) -> None:
         self.say(self.heartbeat, [])
 
-    def fail(self, job: Job, code: str, text: str) -> bool:
+    def fail(self, delivery: Delivery, code: str, text: str) -> bool:
         self.close()  # MDP has no message for failures: disconnecting makes the broker requeue the request
         return True
 
@@ -139,12 +139,12 @@ class MdpWorkerEnd(WorkerEnd):
         if not self.left:
             self.out.append([*self.header, command, *rest])
 
-    def answer(self, command: bytes, job: Job, body: Frames) -> None:
+    def answer(self, command: bytes, delivery: Delivery, body: Frames) -> None:
         """A reply to the client of ``job``: its address, an empty frame, the body."""
-        if job is not self.job:
+        if delivery is not self.delivery:
             raise ValueError("a reply to a request that this worker does not hold")
-        assert isinstance(job.ref, bytes)
-        self.say(command, [job.ref, b"", *(body or [b""])])
+        assert isinstance(delivery.ref, bytes)
+        self.say(command, [delivery.ref, b"", *(body or [b""])])
 
 
 class Mdp1WorkerEnd(MdpWorkerEnd):
@@ -159,12 +159,12 @@ class Mdp1WorkerEnd(MdpWorkerEnd):
         super().__init__()
         self.parts = HeldParts("MDP/0.1", MAX_BODY_FRAMES)
 
-    def partial(self, job: Job, body: Frames) -> None:
+    def partial(self, delivery: Delivery, body: Frames) -> None:
         self.parts.add(body)
 
-    def final(self, job: Job, body: Frames) -> None:
-        self.answer(b"\x03", job, self.parts.join(body))
-        self.job = None
+    def final(self, delivery: Delivery, body: Frames) -> None:
+        self.answer(b"\x03", delivery, self.parts.join(body))
+        self.delivery = None
 
 
 class Mdp2WorkerEnd(MdpWorkerEnd):
@@ -175,9 +175,9 @@ class Mdp2WorkerEnd(MdpWorkerEnd):
     heartbeat = b"\x05"
     disconnect = b"\x06"
 
-    def partial(self, job: Job, body: Frames) -> None:
-        self.answer(b"\x03", job, body)
+    def partial(self, delivery: Delivery, body: Frames) -> None:
+        self.answer(b"\x03", delivery, body)
 
-    def final(self, job: Job, body: Frames) -> None:
-        self.answer(b"\x04", job, body)
-        self.job = None
+    def final(self, delivery: Delivery, body: Frames) -> None:
+        self.answer(b"\x04", delivery, body)
+        self.delivery = None

@@ -37,7 +37,7 @@ TOKEN_FRAME = b"\x01\x0c"  # the head of a frame with a token, and more to follo
 DELIMITER_AND_MORE = DELIMITER + b"\x01"  # the empty frame, and the start of a short frame with more to follow
 
 
-class Words:
+class MdxConstants:
     """The constant bytes for one pair of headers, shared by all sessions that use them."""
 
     def __init__(self, client: bytes, worker: bytes) -> None:
@@ -64,5 +64,5 @@ class Words:
 
 
 @lru_cache(maxsize=16)  # a broker has one pair of headers; tests have a few
-def words_for(client: bytes, worker: bytes) -> Words:
-    return Words(client, worker)
+def words_for(client: bytes, worker: bytes) -> MdxConstants:
+    return MdxConstants(client, worker)

@@ -8,11 +8,11 @@ from polydomo.model.job_facts import read_mark
 from polydomo.model.request import FAILURE_MARK
 from polydomo.protocols.ends import (
     Cancelled,
+    Delivery,
     Dismissed,
     Event,
     Failure,
     Frames,
-    Job,
     NumberedClientEnd,
     Reply,
     Revoked,
@@ -101,7 +101,7 @@ class MdxWorkerEnd(WorkerEnd):
         super().__init__()
         self.header = header
         self.service = b""
-        self.jobs: dict[bytes, Job] = {}  # the requests this worker holds, by token
+        self.jobs: dict[bytes, Delivery] = {}  # the requests this worker holds, by token
         self.runs = 1
         self.prefetch = 0
         self.window = 1  # the most requests that it has ever asked for at a time
@@ -161,9 +161,11 @@ class MdxWorkerEnd(WorkerEnd):
         if len(self.jobs) >= self.window or message[2] in self.jobs:
             raise ProtocolViolation(f"a REQUEST to a worker that holds {len(self.jobs)} and asked for {self.window}")
         # the envelope is returned unchanged
-        job = self.jobs[message[2]] = Job(self.service, message[5:], message[2:5], timeout, attempt=message[2])
-        job.job, job.key = read_mark(message[4])
-        return [job]
+        delivery = self.jobs[message[2]] = Delivery(
+            self.service, message[5:], message[2:5], timeout, attempt=message[2]
+        )
+        delivery.job, delivery.key = read_mark(message[4])
+        return [delivery]
 
     def beat(self) -> None:
         # "Peers SHOULD NOT send HEARTBEAT commands while also sending other commands": but if the broker has said nothing
@@ -173,26 +175,26 @@ class MdxWorkerEnd(WorkerEnd):
         self.spoke = False
         self.heard = False
 
-    def partial(self, job: Job, body: Frames) -> None:
-        self.answer(WORKER_PARTIAL, job, body)
+    def partial(self, delivery: Delivery, body: Frames) -> None:
+        self.answer(WORKER_PARTIAL, delivery, body)
 
-    def final(self, job: Job, body: Frames) -> None:
-        self.answer(WORKER_FINAL, job, body)
-        del self.jobs[job.attempt]
+    def final(self, delivery: Delivery, body: Frames) -> None:
+        self.answer(WORKER_FINAL, delivery, body)
+        del self.jobs[delivery.attempt]
 
-    def release(self, job: Job) -> bool:
+    def release(self, delivery: Delivery) -> bool:
         if not self.agreed.credit:
             return False
-        if self.jobs.get(job.attempt) is job:
-            del self.jobs[job.attempt]
-            self.say(RELEASED, [job.attempt])
+        if self.jobs.get(delivery.attempt) is delivery:
+            del self.jobs[delivery.attempt]
+            self.say(RELEASED, [delivery.attempt])
         return True
 
-    def keep(self, job: Job) -> None:
-        self.say(KEPT, [job.attempt])
+    def keep(self, delivery: Delivery) -> None:
+        self.say(KEPT, [delivery.attempt])
 
-    def fail(self, job: Job, code: str, text: str) -> bool:
-        self.final(job, [b"", FAILURE_MARK, code.encode("utf-8", "replace"), text.encode("utf-8", "replace")])
+    def fail(self, delivery: Delivery, code: str, text: str) -> bool:
+        self.final(delivery, [b"", FAILURE_MARK, code.encode("utf-8", "replace"), text.encode("utf-8", "replace")])
         return False
 
     def close(self) -> None:
@@ -205,8 +207,8 @@ class MdxWorkerEnd(WorkerEnd):
             self.spoke = True
             self.out.append([self.header, command, *rest])
 
-    def answer(self, command: bytes, job: Job, body: Frames) -> None:
-        if self.jobs.get(job.attempt) is not job:
+    def answer(self, command: bytes, delivery: Delivery, body: Frames) -> None:
+        if self.jobs.get(delivery.attempt) is not delivery:
             raise ValueError("a reply to a request that this worker does not hold")
-        assert isinstance(job.ref, list)
-        self.say(command, [*job.ref, *body])
+        assert isinstance(delivery.ref, list)
+        self.say(command, [*delivery.ref, *body])

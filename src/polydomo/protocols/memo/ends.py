@@ -7,7 +7,7 @@ for the broker, with its own id and request, like the document's contexts.
 from polydomo.errors import NoSuchService, ProtocolViolation
 from polydomo.limits import BUSY_TIMEOUT, MEMO_IDLE, MEMO_SLOTS
 from polydomo.model.request import ABANDON, ABANDON_MARK
-from polydomo.protocols.ends import Dismissed, Event, Frames, HeldParts, Job, NumberedClientEnd, Reply, WorkerEnd
+from polydomo.protocols.ends import Delivery, Dismissed, Event, Frames, HeldParts, NumberedClientEnd, Reply, WorkerEnd
 from polydomo.protocols.memo import messages
 
 FIRST_ID = 0x80000000  # "a request id with the top bit set"
@@ -25,7 +25,7 @@ class RequestIds:
         return rid.to_bytes(4, "big")
 
 
-def _take_apart(message: Frames) -> "tuple[bytes, messages.Message, bytes]":
+def _take_apart(message: Frames) -> "tuple[bytes, messages.MemoMessage, bytes]":
     """The request id, the header and the payload of a broker's message."""
     if len(message) != 2:
         raise ProtocolViolation("an SP message is a request id and a body")
@@ -86,7 +86,7 @@ class Slot:
     def __init__(self, again: bool) -> None:
         self.id = b""  # until the first answer to READY
         self.again = again  # its READY followed a DISCONNECT, and nothing else has arrived since
-        self.job: Job | None = None
+        self.delivery: Delivery | None = None
         self.failed = False  # it has reported to the broker that it abandoned its job
         self.parts = HeldParts("memo01")
 
@@ -143,8 +143,8 @@ class MemoWorkerEnd(WorkerEnd):
             return []
         if header.kind != messages.JOB:
             raise ProtocolViolation(f"{messages.NAMES[header.kind]} to a worker that waits for a JOB")
-        slot.job = Job(header.service, [payload], slot, header.timeout / 1000)
-        return [slot.job]
+        slot.delivery = Delivery(header.service, [payload], slot, header.timeout / 1000)
+        return [slot.delivery]
 
     def _disconnected(self, slot: Slot) -> list[Event]:
         """ "the worker should disconnect, reset its state, and connect again with a new READY request" """
@@ -155,20 +155,20 @@ class MemoWorkerEnd(WorkerEnd):
         self._register(again=not slot.failed)
         return []
 
-    def partial(self, job: Job, body: Frames) -> None:
-        slot = self._holder(job)
+    def partial(self, delivery: Delivery, body: Frames) -> None:
+        slot = self._holder(delivery)
         if slot is not None:
             slot.parts.add(body)
 
-    def final(self, job: Job, body: Frames) -> None:
-        slot = self._holder(job)
+    def final(self, delivery: Delivery, body: Frames) -> None:
+        slot = self._holder(delivery)
         if slot is not None:
             header = messages.result(slot.id, self._leaving)
             self._say(slot, b"".join([header, *slot.parts.join(body)]))
             self._free(slot)
 
-    def fail(self, job: Job, code: str, text: str) -> bool:
-        slot = self._holder(job)
+    def fail(self, delivery: Delivery, code: str, text: str) -> bool:
+        slot = self._holder(delivery)
         if slot is not None:
             slot.failed = True
             self._say(slot, messages.heartbeat(slot.id))
@@ -193,11 +193,11 @@ class MemoWorkerEnd(WorkerEnd):
         self._polls[rid] = slot
         self.out.append([rid, body])
 
-    def _holder(self, job: Job) -> Slot | None:
-        slot = job.ref
+    def _holder(self, delivery: Delivery) -> Slot | None:
+        slot = delivery.ref
         assert isinstance(slot, Slot)
-        return slot if slot.job is job else None
+        return slot if slot.delivery is delivery else None
 
     def _free(self, slot: Slot) -> None:
-        slot.job = None
+        slot.delivery = None
         slot.parts = HeldParts("memo01")

@@ -52,7 +52,7 @@ def disconnect(worker: bytes) -> bytes:
     return b"\x83" + _NAME + b"\x05" + cbor.byte_string(worker)
 
 
-class Message:
+class MemoMessage:
     """A parsed message header; ``payload`` is the position where the payload begins."""
 
     service = b""  # JOB
@@ -66,7 +66,7 @@ class Message:
         self.services: list[bytes] = []  # READY
 
 
-def parse(data: bytes, start: int, end: int) -> Message:
+def parse(data: bytes, start: int, end: int) -> MemoMessage:
     """Parses the message at ``data[start:end]``. Raises ProtocolViolation if it is invalid."""
     header, payload = cbor.read_header(data, start, end)
     if len(header) < 3 or header[0] != VERSION:
@@ -76,7 +76,7 @@ def parse(data: bytes, start: int, end: int) -> Message:
         raise ProtocolViolation("memo01 message of an unknown type")
     if not isinstance(worker, bytes) or len(worker) > MEMO_MAX_ID:
         raise ProtocolViolation(f"{NAMES[kind]} whose id is not a byte string of at most {MEMO_MAX_ID} bytes")
-    message = Message(kind, worker, payload)
+    message = MemoMessage(kind, worker, payload)
     if kind == READY:
         message.services = _services(header)
     elif kind == JOB:

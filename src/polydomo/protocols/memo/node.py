@@ -132,7 +132,7 @@ def node_from(cid: Cid, data: bytes) -> Node:
 
 def decode(data: bytes) -> Node:
     """A Node from CBOR, canonical or not. Raises NodeError."""
-    reader = _Reader(data)
+    reader = _NodeReader(data)
     node = reader.node(0)
     if reader.at != len(data):
         raise NodeError(f"{len(data) - reader.at} bytes follow the Node")
@@ -162,7 +162,7 @@ class CborHeads:
         return first >> 5, number
 
 
-class _Reader:
+class _NodeReader:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0

@@ -89,7 +89,7 @@ class MemoSession(Session):
         except ProtocolViolation as error:
             self.broker.report_violation(self, str(error))
 
-    def _on_rare(self, rid: bytes, message: messages.Message, data: bytes, at: int, end: int) -> None:
+    def _on_rare(self, rid: bytes, message: messages.MemoMessage, data: bytes, at: int, end: int) -> None:
         """Handles any message, after parsing its header."""
         if message.kind == messages.HEARTBEAT:
             self._on_heartbeat(rid, message.worker)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from polydomo.broker.guard.rules import ADMIN, ANYTHING, RIGHTS, AccessRules, Quota, Rule
+from polydomo.broker.guard.rules import ADMIN, ANYTHING, RIGHTS, AccessRule, AccessRules, Quota
 from polydomo.errors import AccessDenied, SettingError
 from polydomo.keys import read_pair, read_public, readable_by_others
 from polydomo.server.settings.acceptance import EVERYWHERE, NOWHERE, Acceptance, read_acceptance
@@ -100,10 +100,10 @@ def load(path: str | Path, listeners: Sequence[Address] | None = None) -> Access
     """Reads and checks the file and all files it refers to. ``listeners`` are those of the broker, if there is one. Raises SettingError
     with every problem."""
     path = Path(path)
-    return _Reader(path, read_toml(path, "access"), listeners).read()
+    return _AccessFileReader(path, read_toml(path, "access"), listeners).read()
 
 
-class _Reader:
+class _AccessFileReader:
     """Reads a file in one pass and collects the problems."""
 
     def __init__(self, path: Path, table: dict[str, Any], listeners: Sequence[Address] | None) -> None:
@@ -300,7 +300,7 @@ class _Reader:
 
     # --- [[allow]] and [quotas] -----------------------------------------------------------------------------------------
 
-    def _rules(self, principals: list[str], groups: Mapping[str, Iterable[str]]) -> list[Rule]:
+    def _rules(self, principals: list[str], groups: Mapping[str, Iterable[str]]) -> list[AccessRule]:
         allow = self.table.get("allow", [])
         if not isinstance(allow, list):
             self._wrong("allow: rules are written as [[allow]]")
@@ -325,7 +325,7 @@ class _Reader:
             rights = {right: globs for right, globs in rights.items() if globs}
             if not rights and not any(right in table for right in RIGHTS):
                 self._wrong(f"{where}: allows nothing; rights are {', '.join(RIGHTS)}")
-            found.append(Rule(number, who, rights))
+            found.append(AccessRule(number, who, rights))
         return found
 
     def _hint(self, name: object) -> str:

@@ -9,12 +9,12 @@ import time
 from collections import deque
 
 from polydomo.limits import HANDSHAKE_BURST, HANDSHAKES_PER_SECOND
-from polydomo.wire.link import PAUSE_HANDSHAKE, Link, Pacer
+from polydomo.wire.link import PAUSE_HANDSHAKE, HandshakeBudget, Link
 
 INTERVAL = HANDSHAKE_BURST / 2 / HANDSHAKES_PER_SECOND
 
 
-class HandshakePacer(Pacer):
+class HandshakePacer(HandshakeBudget):
     """One for all connections of a server."""
 
     def __init__(self, rate: float = HANDSHAKES_PER_SECOND, burst: int = HANDSHAKE_BURST) -> None:

@@ -18,7 +18,7 @@ from polydomo.keys import read_pair, read_public
 from polydomo.limits import BACKOFF_FIRST, BACKOFF_MOST, CONNECT_TIME, FOLLOW_INTERVAL, SETTLED
 from polydomo.model.session import Session
 from polydomo.protocols.bridge.session import BridgeSession
-from polydomo.protocols.dbp.info import Publisher
+from polydomo.protocols.dbp.info import PublisherInfo
 from polydomo.protocols.pubsub.session import PublisherSession
 from polydomo.server import logs
 from polydomo.server.connections.connection import Connection
@@ -27,7 +27,7 @@ from polydomo.server.host import Host
 from polydomo.server.logs import say
 from polydomo.tls import TlsBytes, client_context
 from polydomo.wire.address import IPC, TCP, Address, parse_url
-from polydomo.wire.link import Handler, Link
+from polydomo.wire.link import Link, LinkHandler
 from polydomo.wire.security.curve import CurveClient, KeyPair
 from polydomo.wire.zmtp.link import ZmtpLink
 
@@ -41,7 +41,7 @@ LOG = logs.get("server")
 MakeSession = Callable[[Link], Session]
 
 
-class HandshakeHandler(Handler):
+class HandshakeHandler(LinkHandler):
     """The handler of an outgoing connection until its handshake is complete and the session takes over."""
 
     link: Link
@@ -62,7 +62,7 @@ class Caller(Connection):
 
     outgoing = True
 
-    def __init__(self, server: Host, call: "Call") -> None:
+    def __init__(self, server: Host, call: "OutgoingConnection") -> None:
         super().__init__(server, call.address.kind == IPC)
         self.call = call
         self.gone: asyncio.Future[str] = server.loop.create_future()  # why
@@ -111,7 +111,7 @@ class Caller(Connection):
             self.gone.set_result(why or (f"connection lost: {exc}" if exc is not None else "connection closed"))
 
 
-class Call:
+class OutgoingConnection:
     """Keeps a connection to one address, reconnecting until ``stop``."""
 
     def __init__(
@@ -206,14 +206,14 @@ class BridgeSecurity:
         return CurveClient(self.keys, self.server_key, os.urandom, socket_type, max_frame=max_frame)
 
 
-def bridge_to(server: Host, url: str) -> Call:
+def bridge_to(server: Host, url: str) -> OutgoingConnection:
     """A bridge to another broker. The other broker learns about this one when the connection arrives."""
 
     def session(link: Link) -> Session:
         return BridgeSession(server.broker, link, caller=True)
 
     address = parse_url(url, connect=True)
-    return Call(
+    return OutgoingConnection(
         server, address, b"DEALER", "the other broker", session, BridgeSecurity.of(server.settings.bridge, address)
     )
 
@@ -224,7 +224,7 @@ class Publishers:
     def __init__(self, server: Host) -> None:
         self.server = server
         self.version = 0  # version of the catalog that was applied
-        self._calls: dict[str, tuple[Publisher, Call]] = {}
+        self._calls: dict[str, tuple[PublisherInfo, OutgoingConnection]] = {}
         self._wrong: dict[str, str] = {}  # name -> the logged problem with its registration
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -257,7 +257,7 @@ class Publishers:
                 call.stop()
                 del self._calls[name]
         for name, target in wanted.items():
-            if isinstance(target, Publisher) and name not in self._calls:
+            if isinstance(target, PublisherInfo) and name not in self._calls:
                 self._calls[name] = target, self._call(name, target)
 
     def stop(self) -> None:
@@ -268,7 +268,7 @@ class Publishers:
             call.stop()
         self._calls.clear()
 
-    def _call(self, name: str, target: Publisher) -> Call:
+    def _call(self, name: str, target: PublisherInfo) -> OutgoingConnection:
         broker = self.server.broker
 
         def session(link: Link) -> Session:
@@ -280,4 +280,6 @@ class Publishers:
                 )  # the publisher has the rights of the service that registered it
             return made
 
-        return Call(self.server, Address(TCP, target.host, target.port), b"SUB", f"the publisher {name}", session)
+        return OutgoingConnection(
+            self.server, Address(TCP, target.host, target.port), b"SUB", f"the publisher {name}", session
+        )

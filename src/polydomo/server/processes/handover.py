@@ -22,7 +22,7 @@ from polydomo.server.connections.connection import Connection
 from polydomo.server.host import Host
 from polydomo.server.logs import say, trouble
 from polydomo.wire.address import parse_url
-from polydomo.wire.link import Handler, Hub, Turns
+from polydomo.wire.link import Hub, LinkHandler, Turns
 from polydomo.wire.zmtp.link import ZmtpLink
 
 LOG = logs.get("server")
@@ -66,7 +66,7 @@ class Handover:
 
     def _handshake(self, data: bytes) -> int:
         """How many bytes we answer to the handshake in ``data``."""
-        link = ZmtpLink(Hub(Turns()), Handler(), "", bounds=self._server.bounds)
+        link = ZmtpLink(Hub(Turns()), LinkHandler(), "", bounds=self._server.bounds)
         link.receive(data)
         return sum(map(len, link.out))
 
@@ -113,7 +113,7 @@ class Handed(Connection):
             link.out[:] = [answer[self._skip :]]
 
 
-class Receiver:
+class HandoverReceiver:
     """The receiving side: in process 0."""
 
     def __init__(self, server: Host, directory: str) -> None:

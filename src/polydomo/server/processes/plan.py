@@ -13,7 +13,7 @@ DBP = ROLES["dbp.listen"]
 
 
 @dataclass
-class Plan:
+class ProcessPlan:
     """Which process of a broker this is. The default is a broker of one process."""
 
     index: int = 0

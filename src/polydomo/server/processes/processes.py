@@ -1,9 +1,9 @@
 """One broker in several processes: what each of them must know, and how it is joined to the others.
 
-The supervisor (``cli.broker.supervisor``) starts the processes and gives each a ``Plan``. All bind the same TCP ports with SO_REUSEPORT, so
-that the kernel spreads new connections over them; ``ipc://`` sockets are inherited from the supervisor, and whichever process is free
-accepts. Each process listens on a socket file in a private directory, and connects to those with a lower index: a bridge between each two
-of them (``broker/cluster/siblings.py``).
+The supervisor (``cli.broker.supervisor``) starts the processes and gives each a ``ProcessPlan``. All bind the same TCP ports with
+SO_REUSEPORT, so that the kernel distributes new connections among them; ``ipc://`` sockets are inherited from the supervisor, and the
+process that is free accepts. Each process listens on a socket file in a private directory, and connects to those with a lower index: a
+bridge between each two of them (``broker/cluster/siblings.py``).
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from polydomo.model.session import Session
 from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.server.connections import listening
 from polydomo.server.connections.connection import Connection
-from polydomo.server.connections.outgoing import Call
+from polydomo.server.connections.outgoing import OutgoingConnection
 from polydomo.server.host import Host
 from polydomo.server.job_store import OFF, patterns_of
-from polydomo.server.processes.handover import Handover, Receiver
+from polydomo.server.processes.handover import Handover, HandoverReceiver
 from polydomo.wire.address import IPC, Address
 from polydomo.wire.link import Link
 
@@ -58,9 +58,9 @@ class Processes:
     def __init__(self, server: Host, render_metrics: Callable[[], bytes]) -> None:
         self._server = server
         self._plan = server.plan
-        self._calls: list[Call] = []
+        self._calls: list[OutgoingConnection] = []
         self._listening: asyncio.Server | None = None
-        self._receiver: Receiver | None = None
+        self._receiver: HandoverReceiver | None = None
         self.handover: Handover | None = None
         server.broker.siblings.render_metrics = render_metrics
 
@@ -77,21 +77,21 @@ class Processes:
         except OSError as error:
             raise SettingError(f"processes: cannot listen on {path}: {listening.reason(error)}") from None
         if plan.index == 0:
-            self._receiver = Receiver(server, plan.directory)
+            self._receiver = HandoverReceiver(server, plan.directory)
             self._receiver.start()
         else:
             self.handover = Handover(server, plan.directory)
             server.hand_over = self.handover.give
         self._calls = [self._join(index) for index in range(plan.index)]
 
-    def _join(self, index: int) -> Call:
+    def _join(self, index: int) -> OutgoingConnection:
         server = self._server
 
         def session(link: Link) -> Session:
             return BridgeSession(server.broker, link, caller=True, sibling=True)
 
         address = Address(IPC, path=str(self._plan.socket_of(index)))
-        return Call(server, address, b"DEALER", f"process {index}", session, quiet=True)
+        return OutgoingConnection(server, address, b"DEALER", f"process {index}", session, quiet=True)
 
     def joined(self) -> bool:
         """Whether there is a bridge to each other process."""

@@ -16,11 +16,11 @@ from polydomo.server.settings.types import (
     CountTable,
     Flag,
     Header,
+    KeywordTable,
     Kind,
     ListenAddress,
     Seconds,
     Size,
-    Table,
     Targets,
     Text,
     TextList,
@@ -42,7 +42,7 @@ def setting(default: T, kind: Kind[T], help: str) -> T:
 
 
 @dataclass
-class Limits:
+class LimitsSection:
     max_message: int = setting(limits.MAX_MESSAGE, Size(least=limits.KIB), "maximum message size, all frames together")
     max_connections: int = setting(
         limits.MAX_CONNECTIONS, Count(), "maximum number of connections; further ones are closed at once"
@@ -81,7 +81,7 @@ class Limits:
 class Mdp:
     dialects: dict[str, str] = setting(
         {},
-        Table("majortomo", "libmdp"),
+        KeywordTable("majortomo", "libmdp"),
         "MDP/0.2 dialect of each service's workers; without it, the dialect is detected",
     )
 
@@ -196,11 +196,11 @@ _LEVELS = ("off", "requests", "messages")
 
 
 @dataclass
-class Journal:
+class JournalSection:
     level: str = setting(
         "requests", Choice(*_LEVELS), "what is recorded: nothing, every request, or also every message"
     )
-    services: dict[str, str] = setting({}, Table(*_LEVELS), "level of individual services")
+    services: dict[str, str] = setting({}, KeywordTable(*_LEVELS), "level of individual services")
     name: str = setting(
         "", Text(empty=True), "the broker's name in the journal; empty: the machine's name and the port"
     )

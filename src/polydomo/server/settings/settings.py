@@ -30,8 +30,8 @@ from polydomo.server.settings.sections import (
     DurableJobs,
     Emqp,
     Http,
-    Journal,
-    Limits,
+    JournalSection,
+    LimitsSection,
     Mdp,
     Mdx,
     Memo,
@@ -39,7 +39,7 @@ from polydomo.server.settings.sections import (
     setting,
 )
 from polydomo.server.settings.toml_file import read_toml
-from polydomo.server.settings.types import Choice, Count, Flag, Kind, Processes, Seconds, Size, StoreUrl, Text, Urls
+from polydomo.server.settings.types import Choice, Count, Flag, Kind, ProcessCount, Seconds, Size, StoreUrl, Text, Urls
 from polydomo.wire.address import Address, is_loopback, parse_url
 
 PREFIX = "POLYDOMO_"
@@ -98,7 +98,7 @@ class Settings:
     insecure: bool = setting(False, Flag(), "allow listeners that other machines can reach without access control")
     processes: int = setting(
         limits.PROCESSES,
-        Processes(most=limits.MAX_PROCESSES),
+        ProcessCount(most=limits.MAX_PROCESSES),
         "broker processes behind the one address, each on its own core; auto: one for each core",
     )
     log_json: bool = setting(False, Flag(), "write logs as JSON lines")
@@ -131,7 +131,7 @@ class Settings:
     requeue_after_partial: bool = setting(
         False, Flag(), "requeue a lost request even if a partial reply has reached its client"
     )
-    limits: Limits = field(default_factory=Limits)
+    limits: LimitsSection = field(default_factory=LimitsSection)
     mdp: Mdp = field(default_factory=Mdp)
     mdx: Mdx = field(default_factory=Mdx)
     dbp: Dbp = field(default_factory=Dbp)
@@ -140,7 +140,7 @@ class Settings:
     http: Http = field(default_factory=Http)
     values: Values = field(default_factory=Values)
     bridge: Bridge = field(default_factory=Bridge)
-    journal: Journal = field(default_factory=Journal)
+    journal: JournalSection = field(default_factory=JournalSection)
     durable: DurableJobs = field(default_factory=DurableJobs)
     sources: dict[str, str] = field(default_factory=dict)  # key -> source of its value; absent for defaults
     notices: list[Notice] = field(default_factory=list)  # about values that have no effect

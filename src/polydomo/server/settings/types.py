@@ -87,7 +87,7 @@ class Count(Kind[int]):
         return value
 
 
-class Processes(Count):
+class ProcessCount(Count):
     """A number of processes; ``auto``, shown for 0, is one for each core that this process may use."""
 
     def read(self, value: object) -> int:
@@ -233,7 +233,7 @@ class Header(Kind[bytes]):
         return text if value.isascii() and text.isprintable() and not text.startswith("0x") else "0x" + value.hex()
 
 
-class Table(Kind[dict[str, str]]):
+class KeywordTable(Kind[dict[str, str]]):
     """A mapping of names to keywords: a TOML table, or ``name=word,name=word``."""
 
     def __init__(self, *words: str) -> None:

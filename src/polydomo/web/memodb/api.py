@@ -44,7 +44,7 @@ from polydomo.web.session import STATUS, Endpoint, HttpSession, Poll
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import split
 from polydomo.wire.http.head import HttpError, RequestHead, quote
-from polydomo.wire.link import Handler, Hub
+from polydomo.wire.link import Hub, LinkHandler
 
 IMMUTABLE: Final = b"Cache-Control: max-age=604800, immutable\r\n"
 MUTABLE: Final = b"Cache-Control: no-cache\r\n"
@@ -363,7 +363,7 @@ class MemoWorkers:
         self.broker = broker
         self.memo = memo
         self.hub = Hub()
-        self.holding: dict[tuple[str, tuple[Cid, ...]], list[MemoWorker]] = {}
+        self.holding: dict[tuple[str, tuple[Cid, ...]], list[HttpMemoWorker]] = {}
 
     def settle(self, func: str, args: "list[Cid]", result: Cid) -> None:
         """A result was put: it ends the requests of workers that hold this call."""
@@ -371,13 +371,13 @@ class MemoWorkers:
             worker.answer(result)
 
 
-class MemoWorker(Session):
+class HttpMemoWorker(Session):
     """One ``POST /worker``: it gets one call, and ends when the result is put."""
 
     protocol = "memodb"
 
     def __init__(self, workers: MemoWorkers, poll: "WorkerPoll", peer: str) -> None:
-        super().__init__(workers.broker, DetachedLink(workers.hub, Handler(), peer))
+        super().__init__(workers.broker, DetachedLink(workers.hub, LinkHandler(), peer))
         self.all = workers
         self.poll: WorkerPoll | None = poll
         self.worker: Worker | None = None
@@ -454,7 +454,7 @@ class WorkerPoll(Poll):
         self.session = session
         self.endpoint = endpoint
         self.head = head
-        self.worker: MemoWorker | None = None
+        self.worker: HttpMemoWorker | None = None
 
     def abandoned(self) -> None:
         if self.worker is not None:
@@ -489,7 +489,7 @@ class MemoWorkerEndpoint(NodeEndpoint):
         poll = WorkerPoll(session, self, head)
         for func in funcs:
             self.demand(session, "offer", str(func))
-        worker = poll.worker = MemoWorker(self.workers, poll, session.http.peer)
+        worker = poll.worker = HttpMemoWorker(self.workers, poll, session.http.peer)
         worker.principal = session.principal
         session.carried = poll
         worker.alarm.set(MEMODB_POLL)

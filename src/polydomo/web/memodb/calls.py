@@ -19,7 +19,7 @@ from polydomo.protocols.memo.node_json import to_json
 from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.web.session import Poll
 from polydomo.wire.frames import Body, join, split
-from polydomo.wire.link import Handler, Hub
+from polydomo.wire.link import Hub, LinkHandler
 
 Key = tuple[str, tuple[Cid, ...]]
 
@@ -57,7 +57,7 @@ class MemoService(Session):
     charges_origin = True
 
     def __init__(self, broker: BrokerApi, store: MemoValues) -> None:
-        super().__init__(broker, DetachedLink(Hub(), Handler(), "the broker's memo store"))
+        super().__init__(broker, DetachedLink(Hub(), LinkHandler(), "the broker's memo store"))
         self.store = store
         self.running: dict[Key, Evaluation] = {}
         self.failures: dict[Key, tuple[str, str]] = {}  # failures of evaluations, until a client has received them

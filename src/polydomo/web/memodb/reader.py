@@ -45,7 +45,7 @@ from polydomo.web.json_tokens import (
 WORDS: Final = {b"true": b"\xf5", b"false": b"\xf4", b"null": b"\xf6"}
 
 
-class _Open:
+class _BeingRead:
     """A list or map that is being read."""
 
     __slots__ = ("count", "entries", "is_map", "key", "keys", "left", "out")
@@ -64,7 +64,7 @@ class NodeWriter:
     """Takes the values of a Node in the order of the input."""
 
     def __init__(self) -> None:
-        self.open: list[_Open] = []
+        self.open: list[_BeingRead] = []
         self.done = False
         self.out = bytearray()  # the whole Node, once it is done
         self.raw = False  # the Node is one byte string, and ``out`` its content
@@ -108,7 +108,7 @@ class NodeWriter:
 
     def begin(self, is_map: bool, left: int = -1) -> None:
         self.check_depth()
-        self.open.append(_Open(is_map, left))
+        self.open.append(_BeingRead(is_map, left))
 
     def name(self, key: bytes) -> None:
         """The key of the next value."""

@@ -28,7 +28,7 @@ class _Source(CborHeads):
         self.depth = depth  # links in it are followed this many times
 
 
-class _Open:
+class _BeingWritten:
     """A list, a map or a linked Node that is being written."""
 
     __slots__ = ("end", "is_map", "left", "source", "started")
@@ -50,7 +50,7 @@ class NodeText:
     def __init__(self, cid_type: int, data: bytes, fetch: Fetch, depth: int = 0) -> None:
         self.out = bytearray()
         self._fetch = fetch
-        self._open: list[_Open] = []
+        self._open: list[_BeingWritten] = []
         self._size = len(data)  # of the Nodes that are being written
         self._rest = b""  # of a long string, whose text is being written
         self._rest_at = 0
@@ -58,7 +58,7 @@ class NodeText:
         if cid_type == RAW:
             self._begin_octets(data)
         else:
-            self._open.append(_Open(_Source(data, depth), 1, False, b""))
+            self._open.append(_BeingWritten(_Source(data, depth), 1, False, b""))
 
     def held(self) -> int:
         return len(self.out) + len(self._rest) + self._size
@@ -117,10 +117,10 @@ class NodeText:
                 self._text(content)
         elif major == 4:
             out += b"["
-            self._open.append(_Open(source, number, False, b"]"))
+            self._open.append(_BeingWritten(source, number, False, b"]"))
         elif major == 5:
             out += b'{"map":{'
-            self._open.append(_Open(source, number, True, b"}}"))
+            self._open.append(_BeingWritten(source, number, True, b"}}"))
         elif major == 6:
             self._link(source)
         elif info in WORDS:
@@ -147,7 +147,7 @@ class NodeText:
                 self._begin_octets(data, True)
             else:
                 self._size += len(data)
-                self._open.append(_Open(_Source(data, source.depth - 1), 1, False, b"}"))
+                self._open.append(_BeingWritten(_Source(data, source.depth - 1), 1, False, b"}"))
 
     def _text(self, content: bytes) -> None:
         if len(content) <= STEP_BYTES:
@@ -165,7 +165,7 @@ class NodeText:
         else:
             self._rest = content
             self._binary = True
-            self._open.append(_Open(NOTHING, 0, False, end[1:]))
+            self._open.append(_BeingWritten(NOTHING, 0, False, end[1:]))
 
     def _write_rest(self) -> None:
         """Writes a part of a long string, and its closing quote at the end."""

@@ -22,7 +22,7 @@ from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import Body
 from polydomo.wire.http.head import REASONS, HttpError, RequestHead
 from polydomo.wire.http.reader import AGAIN, HEAD, NEED_DATA, RequestReader
-from polydomo.wire.link import Handler, Hub, Link
+from polydomo.wire.link import Hub, Link, LinkHandler
 from polydomo.wire.steps import Steps
 
 PAUSE_PIPELINED: Final = 1024  # a bit of ``Link.pauses``: input beyond the request that is being answered has arrived
@@ -69,7 +69,7 @@ class HttpLink(Link):
     http: HttpHandler  # set with ``attach`` before the first byte
 
     def __init__(self, hub: Hub, peer: str, *, max_message: int = MAX_MESSAGE) -> None:
-        super().__init__(hub, Handler(), peer)
+        super().__init__(hub, LinkHandler(), peer)
         self.reader = RequestReader(max_message)
         self.busy = False  # a request is being answered
         self.tunnel: TunnelHandler | None = None  # upgraded: input goes to this tunnel
@@ -89,7 +89,7 @@ class HttpLink(Link):
     def open(self) -> bool:
         return self._open and not self.closed
 
-    def attach(self, handler: Handler, http: HttpHandler) -> None:
+    def attach(self, handler: LinkHandler, http: HttpHandler) -> None:
         """Sets the handler, which is one object with two types."""
         self.handler = handler
         self.http = http

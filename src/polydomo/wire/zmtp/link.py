@@ -10,7 +10,7 @@ from polydomo import limits
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import HELD_INPUT, SMALL_READ, WORK_BYTES, WORK_FRAMES, WORK_MESSAGE, WORK_SEALED
 from polydomo.wire.frames import Body
-from polydomo.wire.link import DEFAULT_BOUNDS, Bounds, Handler, Hub, Link
+from polydomo.wire.link import DEFAULT_BOUNDS, Bounds, Hub, Link, LinkHandler
 from polydomo.wire.security.mechanism import Mechanism, Null, command, parse_command
 from polydomo.wire.zmtp import extensions
 from polydomo.wire.zmtp.handshake import Handshake, Select
@@ -31,7 +31,7 @@ class ZmtpLink(Link):
     def __init__(
         self,
         hub: Hub,
-        handler: Handler,
+        handler: LinkHandler,
         peer: str,
         listener: bool = True,
         socket_type: bytes = b"ROUTER",
