@@ -101,7 +101,13 @@ class HttpClientEnd(ClientEnd):
         self.prefer = ""  # "wait=30" waits for a worker that has not registered yet
 
     def request(
-        self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"", once: bytes = b""
+        self,
+        key: int,
+        service: bytes,
+        body: Frames,
+        timeout: float = 0.0,
+        headers: bytes = b"",
+        idempotency_key: bytes = b"",
     ) -> None:
         self.keys.append(key)
         path = "/v1/call/" + quote(service.decode())

@@ -141,7 +141,8 @@ class AsyncClient:
         Further keywords are the arguments of a typed service, instead of a body: ``call("add", a=1, b=2)`` sends them as one JSON object.
         An argument that has the name of an option above must be sent as JSON: ``call("wait", json.dumps({"timeout": 1}))``.
         """
-        name, frames, told, once = _name(service), frames_of(body, arguments), self._write(headers), self._once(key)
+        name, frames = _name(service), frames_of(body, arguments)
+        header_bytes, idempotency_key = self._write(headers), self._key_bytes(key)
         seconds = self.timeout if timeout is None else timeout
         deadline = _deadline(seconds)
         retry = self.retry if retries is None else Retries.of(retries)
@@ -151,7 +152,7 @@ class AsyncClient:
         attempt = 1
         while True:
             try:
-                return await self._attempt(name, told, frames, deadline, seconds, retry, once)
+                return await self._attempt(name, header_bytes, frames, deadline, seconds, retry, idempotency_key)
             except CallError as error:
                 if isinstance(error, CallFailed) and error.code == NOT_LEADER and self._pool.move_on():
                     await _before_next(error, backoff, deadline)  # it was rejected, so it may be sent to another broker
@@ -177,7 +178,8 @@ class AsyncClient:
         An empty final reply after partial replies only ends the stream and is not yielded. The arguments are those of ``call``. A
         stream is not repeated once a part has arrived. Leaving the loop early abandons the call.
         """
-        name, frames, told, once = _name(service), frames_of(body, arguments), self._write(headers), self._once(key)
+        name, frames = _name(service), frames_of(body, arguments)
+        header_bytes, idempotency_key = self._write(headers), self._key_bytes(key)
         seconds = self.timeout if timeout is None else timeout
         deadline = _deadline(seconds)
         retry = self.retry if retries is None else Retries.of(retries)
@@ -188,7 +190,7 @@ class AsyncClient:
         seen = False
         attempt = 1
         while True:
-            stream = Stream(name, told, loop, once)
+            stream = Stream(name, header_bytes, loop, idempotency_key)
             try:
                 connection, number, timer = await self._begin(stream, frames, deadline, seconds, seconds)
                 try:
@@ -362,17 +364,17 @@ class AsyncClient:
             raise SettingError(f"headers: {dialer.title} has no headers; use eMQP (protocol='emqp')")
         return dialer.headers(headers)
 
-    def _once(self, key: str) -> bytes:
+    def _key_bytes(self, key: str) -> bytes:
         if not key:
             return b""
         if not self.carries_keys:
             raise SettingError(f"key: {registry.find(self.protocol).title} cannot carry a key; use MDX or eMQP")
-        once = key.encode()
-        if len(once) > MAX_JOB_KEY:
-            raise SettingError(f"key: {len(once)} bytes, the limit is {MAX_JOB_KEY}")
+        idempotency_key = key.encode()
+        if len(idempotency_key) > MAX_JOB_KEY:
+            raise SettingError(f"key: {len(idempotency_key)} bytes, the limit is {MAX_JOB_KEY}")
         if self.protocol == "emqp" and (key != key.strip() or "," in key):
             raise SettingError(f"key: {key!r} is a header of eMQP and has no commas or surrounding spaces")
-        return once
+        return idempotency_key
 
     async def _attempt(
         self,
@@ -382,11 +384,11 @@ class AsyncClient:
         deadline: float,
         seconds: float,
         retry: Retries,
-        once: bytes = b"",
+        idempotency_key: bytes = b"",
     ) -> Result:
         """Sends the request once and waits for its outcome."""
         loop = asyncio.get_running_loop()
-        single = Single(name, headers, loop, once)
+        single = Single(name, headers, loop, idempotency_key)
         patience = seconds
         if retry.attempt_timeout is not None and retry.attempt_timeout < seconds:
             patience = retry.attempt_timeout

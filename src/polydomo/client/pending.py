@@ -19,9 +19,9 @@ class Pending:
     deadline = inf  # in the time of the event loop; the broker has it, too
     timeout = inf  # the seconds from the call to the deadline
 
-    def __init__(self, service: bytes, headers: bytes, once: bytes = b"") -> None:
+    def __init__(self, service: bytes, headers: bytes, idempotency_key: bytes = b"") -> None:
         self.service = service
-        self.once = once  # idempotency key
+        self.idempotency_key = idempotency_key
         self.headers = headers  # the caller's headers, as encoded by the protocol
 
     def on_reply(self, reply: Reply) -> None:
@@ -53,8 +53,10 @@ class Single(Pending):
     """A call with one result. Partial replies are joined in front of the final one, as a broker does for protocols without partial
     replies."""
 
-    def __init__(self, service: bytes, headers: bytes, loop: asyncio.AbstractEventLoop, once: bytes = b"") -> None:
-        super().__init__(service, headers, once)
+    def __init__(
+        self, service: bytes, headers: bytes, loop: asyncio.AbstractEventLoop, idempotency_key: bytes = b""
+    ) -> None:
+        super().__init__(service, headers, idempotency_key)
         self.future: asyncio.Future[Result] = loop.create_future()
         self.parts: list[bytes] = []
         self.size = 0
@@ -89,8 +91,10 @@ class Single(Pending):
 class Stream(Pending):
     """A call that yields each part. Unread parts are buffered, up to a limit."""
 
-    def __init__(self, service: bytes, headers: bytes, loop: asyncio.AbstractEventLoop, once: bytes = b"") -> None:
-        super().__init__(service, headers, once)
+    def __init__(
+        self, service: bytes, headers: bytes, loop: asyncio.AbstractEventLoop, idempotency_key: bytes = b""
+    ) -> None:
+        super().__init__(service, headers, idempotency_key)
         self.loop = loop
         self.parts: deque[Result] = deque()
         self.size = 0

@@ -68,11 +68,11 @@ def find(environ: "dict[str, str] | os._Environ[str]" = os.environ) -> str:
 def version(java: Path) -> int:
     """The major version of a java, 0 if it does not run."""
     try:
-        told = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
+        run = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
     except OSError:
         return 0
-    match = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
-    return int(match.group(1)) if match and not told.returncode else 0
+    match = re.search(r'version "(?:1\.)?(\d+)', run.stderr + run.stdout)
+    return int(match.group(1)) if match and not run.returncode else 0
 
 
 def _what(found: int) -> str:

@@ -109,11 +109,17 @@ class ClientEnd:
         self.out = []
 
     def request(
-        self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"", once: bytes = b""
+        self,
+        key: int,
+        service: bytes,
+        body: Frames,
+        timeout: float = 0.0,
+        headers: bytes = b"",
+        idempotency_key: bytes = b"",
     ) -> None:
         """Sends a request. ``key`` is chosen by the caller and returned with the replies. ``timeout`` is sent to the broker if the protocol
-        supports it. ``headers`` are the caller's, encoded by ``registry.Protocol.headers``; b"" for a protocol without headers. ``once`` is
-        an idempotency key; it is sent if ``carries_keys``."""
+        supports it. ``headers`` are the caller's, encoded by ``registry.Protocol.headers``; b"" for a protocol without headers.
+        ``idempotency_key`` is sent if ``carries_keys``."""
         raise NotImplementedError
 
     def receive(self, message: Frames) -> list[Event]:

@@ -2,8 +2,8 @@
 
 SQLite verifies the log when it opens a file that was not closed, and ignores everything after the first damaged frame without a message:
 one wrong bit can take back thousands of transactions that were on disk. Each frame has a checksum that continues that of the frame before,
-so the damaged frames can be told from the others. They are taken out, and the log is written again. The page of a frame that was taken
-out is an older one; the check of the whole file finds what does not fit together.
+so the damaged frames can be found. They are removed, and the log is written again. The page of a removed frame is an older one; the check
+of the whole file finds pages that do not fit together.
 
 The last transaction may be incomplete after a power failure. That is not damage.
 

@@ -28,7 +28,7 @@ class UdpHeartbeats:
 
     def __init__(self, broker: "Broker") -> None:
         self.broker = broker
-        self.told = float("-inf")  # time of the last broadcast
+        self.last_broadcast = float("-inf")
         for kind in (BEAT, GOODBYE, MALFORMED, FORGED, SENT):
             broker.monitor.datagrams.setdefault(kind, 0)
 
@@ -56,7 +56,7 @@ class UdpHeartbeats:
     def due(self) -> float | None:
         """When the next broadcast is due; None if no active service uses UDP."""
         interval = self.broker.catalog.broadcast_interval()
-        return max(self.broker.now, self.told + interval) if interval else None
+        return max(self.broker.now, self.last_broadcast + interval) if interval else None
 
     def beats(self, ports: "list[int]") -> "list[bytes]":
         """The datagrams to broadcast now, if due: one for each listener port that services may use."""
@@ -64,6 +64,6 @@ class UdpHeartbeats:
         when = self.due()
         if when is None or broker.now + TIME_TOLERANCE < when:
             return []
-        self.told = broker.now
+        self.last_broadcast = broker.now
         broker.monitor.datagrams[SENT] += len(ports)
         return [udp.write(dbp.HEARTBEAT, str(port), broker.now + broker.wall) for port in ports]

@@ -233,12 +233,12 @@ async def _measure(
             outcome.late += done > end
 
     async def watch() -> None:
-        told = time.perf_counter()
+        reported = time.perf_counter()
         while (now := time.perf_counter()) < end:
-            progress(now - told)
-            told = now
+            progress(now - reported)
+            reported = now
             await asyncio.sleep(min(0.1, end - now))
-        progress(end - told)
+        progress(end - reported)
 
     async def account() -> None:
         await asyncio.sleep(begin - time.perf_counter())

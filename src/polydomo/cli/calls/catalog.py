@@ -72,11 +72,11 @@ async def look(url: str, names: list[str], timeout: float) -> "tuple[dict[str, o
 
 def cells(name: str, entry: object) -> list[str]:
     """A one-line summary of a service. The entry's contents are chosen by the peer that registered it."""
-    told: dict[str, Any] = entry if isinstance(entry, dict) else {}
-    ip, port = told.get("ip"), told.get("port")
-    address = told.get("address") or (f"{ip}:{port}" if ip and port else ip or "")
-    beat = told.get("heartbeat", "")
-    return [name, *(str(word) for word in (told.get("protocol", "dbp"), address, told.get("function", ""), beat))]
+    fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
+    ip, port = fields.get("ip"), fields.get("port")
+    address = fields.get("address") or (f"{ip}:{port}" if ip and port else ip or "")
+    beat = fields.get("heartbeat", "")
+    return [name, *(str(word) for word in (fields.get("protocol", "dbp"), address, fields.get("function", ""), beat))]
 
 
 def register(

@@ -43,9 +43,9 @@ def stacked(times: Series, step: float, series: Mapping[str, Series], label: str
             rate = values[i] / step
             if rate:
                 top = up(base + rate)
-                told = title(f"{name}: {full(values[i])} in {step:g} s")
+                tooltip = title(f"{name}: {full(values[i])} in {step:g} s")
                 out.append(
-                    tag("rect", told, x=across(moment), y=top, width=wide, height=up(base) - top, class_=f"o-{name}")
+                    tag("rect", tooltip, x=across(moment), y=top, width=wide, height=up(base) - top, class_=f"o-{name}")
                 )
             base += rate
     return picture("".join(out), label, width)
@@ -104,13 +104,13 @@ def heat(times: Series, step: float, cells: Mapping[tuple[int, int], float], rat
     out = [time_axis(across), value_axis(up, "us")]
     for (i, row), number in sorted(rows.items()):
         top, bottom = up(ratio ** ((row + 1) * per_row)), up(ratio ** (row * per_row))
-        told = title(
+        tooltip = title(
             f"{full(number)} took {duration(ratio ** (row * per_row))} to {duration(ratio ** ((row + 1) * per_row))}"
         )
         tall = max(1.0, bottom - top)
         shade = _strength(number, most)
         out.append(
-            tag("rect", told, x=across(times[i]), y=top, width=wide, height=tall, class_="heat", fill_opacity=shade)
+            tag("rect", tooltip, x=across(times[i]), y=top, width=wide, height=tall, class_="heat", fill_opacity=shade)
         )
     return picture("".join(out), label) + _shades(most)
 
@@ -186,13 +186,15 @@ def graph(edges: Sequence[tuple[str, str, str, float, str]], label: str) -> str:
         bend = (x1 + x2) / 2
         if a == b:  # out to the right and back
             x2, bend = x1, x1 + min(40, 14 + abs(y2 - y1) / 3)
-        told = title(f"{source} to {target}: {full(number)}; {words}")
+        tooltip = title(f"{source} to {target}: {full(number)}; {words}")
         way = f"M{x1:.0f} {y1:.1f} C{bend:.0f} {y1:.1f} {bend:.0f} {y2:.1f} {x2:.0f} {y2:.1f}"
-        out.append(tag("path", told, d=way, class_=f"flow {kind}", stroke_width=1 + 9 * math.sqrt(number / most)))
+        out.append(tag("path", tooltip, d=way, class_=f"flow {kind}", stroke_width=1 + 9 * math.sqrt(number / most)))
     for i, column in enumerate(place):
         for name, y in column.items():
-            told = title(f"{name}: {full(columns[i][name])}")
-            out.append(tag("rect", told, x=_XS[i] - _HALF, y=y - 11, width=2 * _HALF, height=22, rx=5, class_="node"))
+            tooltip = title(f"{name}: {full(columns[i][name])}")
+            out.append(
+                tag("rect", tooltip, x=_XS[i] - _HALF, y=y - 11, width=2 * _HALF, height=22, rx=5, class_="node")
+            )
             out.append(
                 text(
                     _XS[i], y + 4, name if len(name) < 30 else name[:28] + "…", class_="node-name", text_anchor="middle"

@@ -13,16 +13,16 @@ Row = dict[str, Any]
 
 def story(row: Row, hops: list[Row], reader: Reader | None = None) -> list[str]:
     """One line per step; with all details of the journal, if there is one."""
-    told: Story | None = None
+    story: Story | None = None
     if reader is not None:
-        told = story_of(reader, row["run"], row["number"])
-    if told is None:
-        told = build(row["run"], row["number"], messages(row, hops), {**row, "time": row["ended"]}, [])
+        story = story_of(reader, row["run"], row["number"])
+    if story is None:
+        story = build(row["run"], row["number"], messages(row, hops), {**row, "time": row["ended"]}, [])
     begin = _aware(row["accepted"])
     steps = [
-        f"{f'+{duration((_aware(step.time) - begin).total_seconds() * 1e6)}':>10}  {step.text}" for step in told.steps
+        f"{f'+{duration((_aware(step.time) - begin).total_seconds() * 1e6)}':>10}  {step.text}" for step in story.steps
     ]
-    return [told.head, *steps, *told.notes]
+    return [story.head, *steps, *story.notes]
 
 
 def messages(row: Row, hops: list[Row]) -> list[Row]:
@@ -44,8 +44,8 @@ def messages(row: Row, hops: list[Row]) -> list[Row]:
         elif hop["ending"] == schema.FORWARDED:
             add(hop["ended"], schema.FORWARDED, service=after["service"] if after else row["last_service"], **worker)
     add(row["first_partial"], schema.PARTIAL, worker=row["worker"])
-    told = {"outcome": row["outcome"], "reason": row["reason"], "size": row["reply_bytes"], "worker": row["worker"]}
-    add(row["ended"], schema.FINAL if row["outcome"] == "ok" else schema.FAILED, **told)
+    final = {"outcome": row["outcome"], "reason": row["reason"], "size": row["reply_bytes"], "worker": row["worker"]}
+    add(row["ended"], schema.FINAL if row["outcome"] == "ok" else schema.FAILED, **final)
     return made
 
 

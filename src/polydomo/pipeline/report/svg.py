@@ -197,9 +197,9 @@ def time_axis(scale: TimeScale, height: float = HEIGHT) -> str:
                 named = middle
                 out.append(text(middle, height - 8, name, class_="tick", text_anchor="middle"))
     for x, seconds in scale.cuts():
-        told = title(f"idle for {duration(seconds * 1e6)}, cut out")
+        tooltip = title(f"idle for {duration(seconds * 1e6)}, cut out")
         bottom = height - BOTTOM
-        out.append(tag("rect", told, x=x, y=TOP, width=scale.CUT, height=bottom - TOP, class_="cut"))
+        out.append(tag("rect", tooltip, x=x, y=TOP, width=scale.CUT, height=bottom - TOP, class_="cut"))
         for y in range(TOP, int(bottom), 12):
             out.append(tag("line", x1=x, x2=x + scale.CUT, y1=y + 12, y2=y, class_="cut-line"))
     return "".join(out)

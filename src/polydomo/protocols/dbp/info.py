@@ -47,8 +47,8 @@ def values_to_json(messages: "list[bytes]", room: int) -> "tuple[dict[str, objec
             break
         room -= len(message)
         topic, *body = split(message)
-        told = [_frame_to_json(content) for content in body]
-        found[topic.decode(errors="backslashreplace")] = told[0] if len(told) == 1 else told
+        values = [_frame_to_json(content) for content in body]
+        found[topic.decode(errors="backslashreplace")] = values[0] if len(values) == 1 else values
     return found, room
 
 

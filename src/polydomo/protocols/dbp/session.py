@@ -120,7 +120,7 @@ class DbpSession(Session):
         self.name = ""  # the service that registered on this connection
         self.interval = 0.0  # its agreed heartbeat interval, at which the broker also sends heartbeats
         self.beating = False  # a timer for our next heartbeat is running
-        self.told = 0.0  # time of our last message
+        self.last_sent = 0.0  # time of our last message
         self.ended = False  # the dialog has ended: nothing more is sent, and messages are ignored
 
     def on_message(self, data: bytes, start: int, end: int) -> None:
@@ -274,7 +274,7 @@ class DbpSession(Session):
         if self.ended or not self.interval or self.broker.directory.lookup(self.name) is None:
             return
         self.beating = True
-        wait = self.told + self.interval - self.broker.now
+        wait = self.last_sent + self.interval - self.broker.now
         if wait <= 0:
             if not self.broker.directory.beats_by_udp(self.name):  # otherwise it receives our broadcast
                 self._say(HEARTBEAT, self.name.encode())
@@ -304,7 +304,7 @@ class DbpSession(Session):
         self.broker.set_timer(ZOMBIE_TIME, self, DISCONNECT)
 
     def _say(self, command: bytes, body: bytes) -> None:
-        self.told = self.broker.now
+        self.last_sent = self.broker.now
         moment = write_time(self.broker.now + self.broker.wall, self.time)
         self.link.charge(WORK_MESSAGE + (len(body) >> 6))
         if len(body) < BIG_BODY:

@@ -69,7 +69,13 @@ class DcpClientEnd(NumberedClientEnd):
         self.last = 0  # ids count up, so that a late reply is never taken for the reply to another request
 
     def request(
-        self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"", once: bytes = b""
+        self,
+        key: int,
+        service: bytes,
+        body: Frames,
+        timeout: float = 0.0,
+        headers: bytes = b"",
+        idempotency_key: bytes = b"",
     ) -> None:
         self.last += 1
         identity = self.last.to_bytes(8, "big")

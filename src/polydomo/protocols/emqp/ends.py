@@ -37,15 +37,21 @@ class EmqpClientEnd(NumberedClientEnd):
         self.count = 0
 
     def request(
-        self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"", once: bytes = b""
+        self,
+        key: int,
+        service: bytes,
+        body: Frames,
+        timeout: float = 0.0,
+        headers: bytes = b"",
+        idempotency_key: bytes = b"",
     ) -> None:
         msgid = self.new_id()
         self.track(key, msgid)
         asked = b"reply-requested"
         if timeout > 0:
             asked += b",timeout:%d" % max(1, round(timeout))
-        if once:
-            asked += b",%b:%b" % (emqp_headers.IDEMPOTENCY_KEY.encode(), once)
+        if idempotency_key:
+            asked += b",%b:%b" % (emqp_headers.IDEMPOTENCY_KEY.encode(), idempotency_key)
         if headers:
             asked += b"," + headers
         self.out.append([b"", HEADER, b"REQUEST", msgid, service, asked, b"".join(body)])

@@ -23,7 +23,13 @@ class MdpClientEnd(ClientEnd):
         self.spent = False  # a reply to an abandoned request may still arrive, so the connection cannot be used again
 
     def request(
-        self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"", once: bytes = b""
+        self,
+        key: int,
+        service: bytes,
+        body: Frames,
+        timeout: float = 0.0,
+        headers: bytes = b"",
+        idempotency_key: bytes = b"",
     ) -> None:
         if self.spent or self.key is not None:
             raise ValueError("an MDP connection carries one request at a time, and none after an abandoned request")

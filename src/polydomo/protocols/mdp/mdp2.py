@@ -159,9 +159,9 @@ class Mdp2Session(SingleWorkerSession):
         spoken = self.spoken
         if command == spoken.ready and len(rest) == 1:
             # "There is no response to a READY."
-            told = self.broker.tuning.mdp2_dialects.get(rest[0])
-            if spoken is UNDECIDED and told is not None and told in DIALECTS:
-                self._speak(DIALECTS[told])
+            dialect = self.broker.tuning.mdp2_dialects.get(rest[0])
+            if spoken is UNDECIDED and dialect is not None and dialect in DIALECTS:
+                self._speak(DIALECTS[dialect])
             tuning = self.broker.tuning
             self.on_ready(rest[0], tuning.mdp_beat, tuning.beats_missed)
         elif command in (spoken.from_partial, spoken.from_final) and len(rest) >= 2 and not rest[1]:

@@ -54,7 +54,13 @@ class MdxClientEnd(NumberedClientEnd):
         self.last = 0  # ids count up, so that a late reply is never taken for the reply to another request
 
     def request(
-        self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"", once: bytes = b""
+        self,
+        key: int,
+        service: bytes,
+        body: Frames,
+        timeout: float = 0.0,
+        headers: bytes = b"",
+        idempotency_key: bytes = b"",
     ) -> None:
         if not service:
             raise NoSuchService("MDX cannot call a service with an empty name")
@@ -63,8 +69,8 @@ class MdxClientEnd(NumberedClientEnd):
         self.track(key, identity)  # "The client MUST keep track of REQUEST messages issued"
         command = [REQUEST]
         within = b"%d" % max(1, ceil(timeout * 1000)) if timeout > 0 else b"0"
-        if once and self.agreed.key:
-            command = [KEYED, within, once]
+        if idempotency_key and self.agreed.key:
+            command = [KEYED, within, idempotency_key]
         elif timeout > 0 and self.agreed.deadline:
             command = [WITHIN, within]
         self.out.append([self.header, *command, service, identity, *(body or [b""])])  # "Frames 4+": one at least

@@ -54,7 +54,13 @@ class MemoClientEnd(NumberedClientEnd):
         self._ids = RequestIds()
 
     def request(
-        self, key: int, service: bytes, body: Frames, timeout: float = 0.0, headers: bytes = b"", once: bytes = b""
+        self,
+        key: int,
+        service: bytes,
+        body: Frames,
+        timeout: float = 0.0,
+        headers: bytes = b"",
+        idempotency_key: bytes = b"",
     ) -> None:
         if not _is_text(service):
             raise NoSuchService(f"memo01 cannot express the service name {service!r}: a name is UTF-8 and not empty")
