@@ -59,7 +59,7 @@ class Peer:
         detector = Detector(broker)
         self.link = ZmtpLink(hub, detector, f"tcp://127.0.0.1:{number}")
         detector.attach(self.link)
-        dialer = ZmtpLink(Hub(), LinkHandler(), "broker", listener=False, socket_type=end.socket_type)
+        dialer = ZmtpLink(Hub(), LinkHandler(), "broker", socket_type=end.socket_type)
         while dialer.out or self.link.out:
             self.link.receive(b"".join(dialer.take()))
             dialer.receive(b"".join(self.link.take()))

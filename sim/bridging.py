@@ -67,7 +67,7 @@ class BridgeConnection(ServerConnection):
         node = self.node
         self.endpoint = endpoint
         opening = HandshakeHandler(node)
-        link = ZmtpLink(node.hub, opening, endpoint.name, listener=False, socket_type=b"DEALER", bounds=node.bounds)
+        link = ZmtpLink(node.hub, opening, endpoint.name, socket_type=b"DEALER", bounds=node.bounds)
         self.link = opening.link = link
         link.owner = self
         self.tap = opening.tap = Tap(node.watcher, link, endpoint.name, self._drain)

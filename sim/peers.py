@@ -119,7 +119,7 @@ class Line(Owner, LinkHandler):
         kind = self.end.socket_type
         mechanism = self.peer.mechanism(kind)
         bounds = EXTENDED if self.peer.extended else DEFAULT_BOUNDS
-        return ZmtpLink(self._hub, self, "broker", listener=False, socket_type=kind, bounds=bounds, mechanism=mechanism)
+        return ZmtpLink(self._hub, self, "broker", socket_type=kind, bounds=bounds, mechanism=mechanism)
 
     def _made(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint

@@ -30,7 +30,7 @@ class Asking(LinkHandler):
         self.heard: list[object] = []
         hub = Hub()
         detector = Detector(world.broker)
-        self.near = ZmtpLink(hub, self, "broker", listener=False, socket_type=b"DEALER")
+        self.near = ZmtpLink(hub, self, "broker", socket_type=b"DEALER")
         self.far = ZmtpLink(hub, detector, "tcp://127.0.0.1:1")
         detector.attach(self.far)
         self.exchange()

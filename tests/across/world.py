@@ -129,9 +129,7 @@ class Line(LinkHandler):
             near = curve.client(socket_type=end.socket_type) if curve is not None else None
             select = (lambda name: curve.server()) if curve is not None else None
             bounds = EXTENDED if side in EXTENDED_SIDES else DEFAULT_BOUNDS
-            self.near = ZmtpLink(
-                hub, self, "broker", listener=False, socket_type=end.socket_type, bounds=bounds, mechanism=near
-            )
+            self.near = ZmtpLink(hub, self, "broker", socket_type=end.socket_type, bounds=bounds, mechanism=near)
             ours = Bounds(extensions=BROKER_EXTENSIONS.encode())
             self.far = ZmtpLink(hub, detector, "tcp://127.0.0.1:1", bounds=ours, select=select)
             if CURVE_SIDES and curve is None:

@@ -159,7 +159,7 @@ def zmtp_traffic(data: bytes) -> None:
 
 @target
 def zmtp_dialing(data: bytes) -> None:
-    link = ZmtpLink(Hub(), Messages(), "peer", listener=False, socket_type=b"DEALER", bounds=BOUNDS)
+    link = ZmtpLink(Hub(), Messages(), "peer", socket_type=b"DEALER", bounds=BOUNDS)
     link.receive(data)
 
 

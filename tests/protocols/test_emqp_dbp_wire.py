@@ -34,7 +34,7 @@ class Line:
         detector = Detector(table.broker)
         self.broker_end = ZmtpLink(table.hub, detector, "tcp://192.0.2.1:7")
         detector.attach(self.broker_end)
-        self.peer_end = ZmtpLink(table.hub, self.inbox, "broker", listener=False, socket_type=socket_type)
+        self.peer_end = ZmtpLink(table.hub, self.inbox, "broker", socket_type=socket_type)
         self.carry()
 
     def carry(self) -> None:

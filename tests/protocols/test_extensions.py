@@ -48,7 +48,7 @@ def test_extension_words_are_read_as_written() -> None:
 
 def connected(ours: bytes, theirs: bytes) -> "tuple[ZmtpLink, ZmtpLink]":
     """A dialing link and a listening one that have shaken hands."""
-    dialer = ZmtpLink(Hub(), LinkHandler(), "b", listener=False, socket_type=b"DEALER", bounds=Bounds(extensions=ours))
+    dialer = ZmtpLink(Hub(), LinkHandler(), "b", socket_type=b"DEALER", bounds=Bounds(extensions=ours))
     listener = ZmtpLink(Hub(), LinkHandler(), "a", bounds=Bounds(extensions=theirs))
     for _ in range(4):
         listener.receive(b"".join(dialer.take()))

@@ -21,7 +21,7 @@ from polydomo.broker.jobs.ops import (
 )
 from polydomo.stores.backend import Backend
 from polydomo.stores.sqlite import SqliteBackend
-from polydomo.stores.thread import Owner, StoreThread
+from polydomo.stores.thread import LeaseTimes, Owner, StoreThread
 from tests.postgres import Postgres
 
 PATIENCE = 60.0
@@ -73,9 +73,8 @@ class Loop(Owner):
 
 def begin(backend: Backend, name: str = "a", lease: float = 6.0) -> Loop:
     loop = Loop()
-    loop.store = StoreThread(
-        backend, loop, name, f"tcp://{name}", loop.posted.put, lease_time=lease, lease_renew=min(0.2, lease / 4)
-    )
+    loop.store = StoreThread(backend, loop, name, loop.posted.put, lease=LeaseTimes(lease, min(0.2, lease / 4)))
+    loop.store.address = f"tcp://{name}"
     loop.store.start()
     return loop
 

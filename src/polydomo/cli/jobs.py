@@ -366,7 +366,8 @@ def dead_retry(
     timeout: Timeout = 30.0,
 ) -> None:
     """Retry dead jobs, starting again at the first attempt."""
-    change_dead("retry", "retried", id, service, all, to, json, timeout)
+    count = change_dead("retry", (id, service, all), to, timeout)
+    show_changed("retried", count, id, json)
 
 
 @dead_commands.command("drop")
@@ -379,15 +380,20 @@ def dead_drop(
     timeout: Timeout = 30.0,
 ) -> None:
     """Remove dead jobs."""
-    change_dead("drop", "dropped", id, service, all, to, json, timeout)
+    count = change_dead("drop", (id, service, all), to, timeout)
+    show_changed("dropped", count, id, json)
 
 
-def change_dead(
-    what: str, done: str, id: str | None, service: str | None, all: bool, to: str | None, json: bool, timeout: float
-) -> None:
+def change_dead(what: str, which: "tuple[str | None, str | None, bool]", to: str | None, timeout: float) -> int:
+    """``which``: the id of a job, a service, and whether all are meant. Returns the number of jobs."""
+    id, service, all = which
     if sum((id is not None, service is not None, all)) != 1:
         raise SettingError(f"dead {what}: give one of ID, --service NAME and --all")
     count: int = with_client(to, timeout, lambda client: client.jobs.dead(what, id or "", service or "", all, timeout))
+    return count
+
+
+def show_changed(done: str, count: int, id: str | None, json: bool) -> None:
     if json:
         show_json({done: count})
     elif id is not None and not count:

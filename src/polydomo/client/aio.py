@@ -6,7 +6,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from polydomo.client.jobs import NOT_LEADER, JobClient
+from polydomo.client.jobs import NOT_LEADER, JobClient, JobOptions, Times
 from polydomo.client.message import Frame, Headers, Result, frames_of
 from polydomo.client.pending import Pending, Single, Stream
 from polydomo.client.pool import ExclusivePool, Pool, PooledConnection, SharedPool
@@ -235,18 +235,8 @@ class AsyncClient:
         policy, and ``run_timeout`` the timeout of one attempt in seconds. ``timeout`` limits the submission, which is repeated if the
         connection breaks; that never creates a second job. Further keywords are the arguments of a typed service, as in ``call``.
         """
-        return await self.jobs.submit(
-            service,
-            frames_of(body, arguments),
-            key=key,
-            delay=delay,
-            at=at,
-            priority=priority,
-            ttl=ttl,
-            retries=retries,
-            timeout=run_timeout,
-            patience=self._patience(timeout),
-        )
+        options = JobOptions(key, delay, at, priority, ttl, retries, run_timeout)
+        return await self.jobs.submit(service, frames_of(body, arguments), options, self._patience(timeout))
 
     async def job(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
         """Information about a job: its state, attempts, times, and failed attempts. Raises NoSuchJob."""
@@ -309,17 +299,10 @@ class AsyncClient:
         replaces the schedule of the same name. ``missed`` says what happens to runs that were missed while no broker was up: ``once`` or
         ``skip``. The other arguments are those of ``submit_job``.
         """
+        options = JobOptions(priority=priority, retries=retries, timeout=run_timeout)
+        times = Times(when, zone, missed)
         return await self.jobs.schedule(
-            name,
-            service,
-            when,
-            frames_of(body, arguments),
-            zone=zone,
-            missed=missed,
-            priority=priority,
-            retries=retries,
-            timeout=run_timeout,
-            patience=self._patience(timeout),
+            name, service, times, frames_of(body, arguments), options, self._patience(timeout)
         )
 
     async def schedules(self, timeout: float | None = None) -> "list[dict[str, Any]]":

@@ -33,6 +33,7 @@ from polydomo.wire import frames, sp
 from polydomo.wire.address import DISCOVER, IPC, Address
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.link import ABORTING, OPEN, Bounds, Hub, Link, LinkHandler
+from polydomo.wire.security.mechanism import Null
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.link import ZmtpLink
 
@@ -91,16 +92,11 @@ class BrokerConnection(asyncio.Protocol, LinkHandler):
             )
         proof = proof_of(self.address)
         kind = self.end.socket_type
-        return ZmtpLink(
-            self._hub,
-            self,
-            str(self.address),
-            listener=False,
-            socket_type=kind,
-            bounds=BOUNDS,
-            mechanism=proof.mechanism(kind, BOUNDS.max_frame, self.end.identity) if proof is not None else None,
-            our_identity=self.end.identity,
+        identity = self.end.identity
+        secured = (
+            proof.mechanism(kind, BOUNDS.max_frame, identity) if proof is not None else Null(False, kind, identity)
         )
+        return ZmtpLink(self._hub, self, str(self.address), kind, BOUNDS, secured)
 
     @property
     def alive(self) -> bool:

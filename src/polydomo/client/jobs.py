@@ -7,6 +7,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -46,6 +47,41 @@ def retries_of(retries: int | Backoff | None) -> object:
     return retries.to_json() if isinstance(retries, Backoff) else retries
 
 
+@dataclass(frozen=True)
+class JobOptions:
+    """How a job is to be run; ``AsyncClient.submit_job`` explains the fields."""
+
+    key: str | None = None
+    delay: float | None = None
+    at: datetime | None = None
+    priority: int = 0
+    ttl: float | None = None
+    retries: int | Backoff | None = None
+    timeout: float | None = None  # of one attempt
+
+    def to_header(self) -> Row:
+        if self.at is not None and self.at.tzinfo is None:
+            raise SettingError("at: a datetime must have a time zone, such as datetime.UTC")
+        return {
+            "key": self.key,
+            "delay_us": microseconds("delay", self.delay),
+            "at": iso_time(self.at.timestamp()) if self.at is not None else None,
+            "priority": self.priority or None,
+            "ttl_us": microseconds("ttl", self.ttl),
+            "retries": retries_of(self.retries),
+            "timeout_us": microseconds("timeout", self.timeout),
+        }
+
+
+@dataclass(frozen=True)
+class Times:
+    """When a schedule submits a job; ``AsyncClient.schedule`` explains the fields."""
+
+    when: str
+    zone: str
+    missed: str
+
+
 class JobClient:
     """``ask`` calls a service of the broker. ``moved`` is called when another broker is the leader, with its address if known."""
 
@@ -53,33 +89,12 @@ class JobClient:
         self._ask = ask
         self._moved = moved
 
-    async def submit(
-        self,
-        service: str | bytes,
-        body: Frames,
-        *,
-        key: str | None = None,
-        delay: float | None = None,
-        at: datetime | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        retries: int | Backoff | None = None,
-        timeout: float | None = None,
-        patience: float,
-    ) -> str:
+    async def submit(self, service: str | bytes, body: Frames, options: JobOptions, patience: float) -> str:
         """The id is created here, so that repeating the submission after a lost connection cannot create a second job."""
-        if at is not None and at.tzinfo is None:
-            raise SettingError("at: a datetime must have a time zone, such as datetime.UTC")
         header: Row = {
             "service": service.decode() if isinstance(service, bytes) else service,
             "id": make_id(time.time(), os.urandom(10)),
-            "key": key,
-            "delay_us": microseconds("delay", delay),
-            "at": iso_time(at.timestamp()) if at is not None else None,
-            "priority": priority or None,
-            "ttl_us": microseconds("ttl", ttl),
-            "retries": retries_of(retries),
-            "timeout_us": microseconds("timeout", timeout),
+            **options.to_header(),
         }
         found, _ = await self.ask("submit", header, body, patience)
         return str(found["job"])
@@ -184,25 +199,18 @@ class JobClient:
         self,
         name: str,
         service: str,
-        when: str,
+        times: Times,
         body: Frames,
-        *,
-        zone: str = "UTC",
-        missed: str = "once",
-        priority: int = 0,
-        retries: int | Backoff | None = None,
-        timeout: float | None = None,
-        patience: float = 30.0,
+        options: JobOptions,
+        patience: float,
     ) -> Row:
         header: Row = {
             "name": name,
             "service": service,
-            "when": when,
-            "zone": zone,
-            "missed": missed,
-            "priority": priority or None,
-            "retries": retries_of(retries),
-            "timeout_us": microseconds("timeout", timeout),
+            "when": times.when,
+            "zone": times.zone,
+            "missed": times.missed,
+            **options.to_header(),
         }
         return (await self.ask("schedule", header, body, patience))[0]
 

@@ -137,14 +137,13 @@ def build(
     name: str = "polydomo",
     progress: bool = False,
     ui: bool = False,
-    archive: bool = False,
     rows: int | None = None,
 ) -> "SparkSession":
     """A session. ``master`` is ``local[*]`` unless given; ``remote`` is a Spark Connect address (sc://...).
 
-    ``progress`` shows Spark's progress bars, ``ui`` starts its web interface, ``archive`` uses and makes the class
-    archive of local sessions. ``rows`` is the number of journal rows that the pipeline computes in a local session: it decides about its
-    memory and compiler.
+    ``progress`` shows Spark's progress bars, ``ui`` starts its web interface. ``rows`` is the number of journal rows that the
+    pipeline computes in a local session: it decides about its memory and compiler. Without ``master`` and ``remote``, such a session uses
+    and makes the class archive.
     """
     global _archive
     require()
@@ -186,7 +185,7 @@ def build(
         if master.startswith("local-cluster") or not local:
             settings["spark.submit.pyFiles"] = str(package())
         options = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
-        if archive and local and not master.startswith("local-cluster"):
+        if rows is not None and not master:
             _archive = ClassArchive(home)
             options += f" {_archive.options()}"
         settings["spark.driver.extraJavaOptions"] = options
@@ -314,7 +313,7 @@ class LazySpark:
     def of(given: "LazySpark | SparkSession | None") -> "LazySpark":
         """A session to use in a ``with`` statement, which closes only one that was started here."""
         if given is None:
-            return LazySpark(lambda rows: build(archive=True, rows=rows))
+            return LazySpark(lambda rows: build(rows=rows))
         if isinstance(given, LazySpark):
             return _Borrowed(given)
         return LazySpark(lambda rows: given, owned=False)

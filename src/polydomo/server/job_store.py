@@ -25,7 +25,7 @@ from polydomo.server.logs import say, trouble
 from polydomo.server.settings.settings import DEFAULT, Settings
 from polydomo.stores.backend import Backend
 from polydomo.stores.sqlite import SqliteBackend
-from polydomo.stores.thread import Owner, StoreThread
+from polydomo.stores.thread import LeaseTimes, Owner, StoreThread
 from polydomo.stores.urls import without_password
 
 LOG = logs.get("jobs")
@@ -101,11 +101,9 @@ class JobStore(Owner):
             backend,
             self,
             name,
-            "",
             self._post,
             repeat=durable.repeat,
-            lease_time=durable.lease,
-            lease_renew=durable.lease / 4,
+            lease=LeaseTimes(durable.lease, durable.lease / 4),
             disk_share=shares_of(settings.data, settings.limits.max_disk).jobs,
         )
         self.durable = Durable(broker, self.thread, policy_of(settings), patterns_of(settings), zone_of)

@@ -19,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from polydomo.broker.jobs.ops import DAMAGED, FULL, NOT_LEADER, UNAVAILABLE, Loaded, Op, Store, StoreError
 from polydomo.limits import (
@@ -64,6 +65,17 @@ def awake_time() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
+@dataclass(frozen=True)
+class LeaseTimes:
+    """The right to be the one broker that uses the store: how long it lasts, and how often it is renewed, in seconds."""
+
+    time: float = LEASE_TIME
+    renew: float = LEASE_RENEW
+
+
+DEFAULT_LEASE = LeaseTimes()
+
+
 class StoreThread(Store):
     """``post`` runs a function on the owner's thread and must be callable from any thread."""
 
@@ -72,20 +84,18 @@ class StoreThread(Store):
         backend: Backend,
         owner: Owner,
         name: str,
-        address: str,
         post: Callable[[Callable[[], None]], None],
         repeat: float = 0.0,
-        lease_time: float = LEASE_TIME,
-        lease_renew: float = LEASE_RENEW,
+        lease: LeaseTimes = DEFAULT_LEASE,
         disk_share: int = 0,
     ) -> None:
         self.backend = backend
         self.owner = owner
         self.name = name  # identity of this broker, with which it takes back its own lease after a restart
-        self.address = address
+        self.address = ""  # of this broker, for the others that share the store; the owner sets it once it is known
         self.repeat = repeat  # age in seconds up to which unsent results of ordinary requests are loaded
-        self.lease_time = lease_time
-        self.lease_renew = lease_renew
+        self.lease_time = lease.time
+        self.lease_renew = lease.renew
         self.disk_share = disk_share  # most bytes of the store on this disk; 0: no limit
         self.used_bytes = 0  # when it was last measured
         self._measured = 0.0

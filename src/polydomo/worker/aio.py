@@ -287,11 +287,9 @@ class AsyncWorker:
         connections: list[ServiceConnection] = []
         for functions in offers:
             turns = asyncio.Semaphore(self.concurrency)  # for all connections, including those to several brokers
-            for slots, prefetch in shares(self.concurrency, self.prefetch, end.slots, self.connections):
+            for share in shares(self.concurrency, self.prefetch, end.slots, self.connections):
                 connections += [
-                    ServiceConnection(
-                        place, self._make_end, functions, self._threads, turns, slots, prefetch, self._schemas.send
-                    )
+                    ServiceConnection(place, self._make_end, functions, self._threads, turns, share, self._schemas.send)
                     for place in self._addresses
                 ]
         return connections

@@ -64,15 +64,14 @@ class ServiceConnection:
         functions: dict[bytes, Function],
         threads: Threads,
         turns: asyncio.Semaphore,
-        slots: int = 1,
-        prefetch: int = 0,
+        share: tuple[int, int],
         on_registered: Callable[[list[bytes]], None] = lambda names: None,
     ) -> None:
         self.on_registered = on_registered  # called with the names after each registration
         self.address = address
         self.turns = turns  # limits running functions; shared with the other connections of the same offer
-        self.slots = slots  # maximum number of running jobs
-        self.prefetch = prefetch  # maximum number of jobs held in addition
+        # maximum number of running jobs, and of jobs held in addition
+        self.slots, self.prefetch = share
         self.make_end = make_end
         self.functions = functions
         self.threads = threads
@@ -224,7 +223,7 @@ class ServiceConnection:
             return
         for share in shares(self.slots - capacity, 0, capacity):
             sibling = ServiceConnection(
-                self.address, self.make_end, self.functions, self.threads, self.turns, share[0], 0, self.on_registered
+                self.address, self.make_end, self.functions, self.threads, self.turns, share, self.on_registered
             )
             self.siblings.append(sibling)
             self._sibling_tasks.append(sibling.start())

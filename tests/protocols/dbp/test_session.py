@@ -307,7 +307,7 @@ def test_an_update_may_change_or_end_the_agreed_beats() -> None:
 
 def test_a_req_socket_is_sent_no_heartbeats() -> None:
     table = Table()
-    link = ZmtpLink(Hub(), LinkHandler(), HERE, listener=True)
+    link = ZmtpLink(Hub(), LinkHandler(), HERE)
     link.peer_type = b"REQ"
     session = DbpSession(table.broker, link)
     table.broker.session_opened(session)

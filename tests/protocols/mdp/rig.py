@@ -84,7 +84,7 @@ class Peer(LinkHandler):
     def __init__(self, rig: Rig, socket_type: bytes) -> None:
         self.rig = rig
         self.messages: list[Frames] = []
-        self.here = ZmtpLink(Hub(), self, "broker", listener=False, socket_type=socket_type)
+        self.here = ZmtpLink(Hub(), self, "broker", socket_type=socket_type)
         detector = rig.detector(rig.broker)
         self.there = ZmtpLink(rig.hub, detector, f"peer {len(rig.peers)}")
         detector.attach(self.there)

@@ -365,7 +365,7 @@ def test_sessions_share_their_words(rig: Rig) -> None:
 def test_dealer_is_met_by_a_router() -> None:
     hub = Hub()
     listening = ZmtpLink(hub, LinkHandler(), "listener")
-    dialing = ZmtpLink(hub, LinkHandler(), "dialer", listener=False, socket_type=MdxWorkerEnd.socket_type)
+    dialing = ZmtpLink(hub, LinkHandler(), "dialer", socket_type=MdxWorkerEnd.socket_type)
     for _ in range(6):
         for one, other in ((dialing, listening), (listening, dialing)):
             data = b"".join(bytes(piece) for piece in one.out)

@@ -62,7 +62,7 @@ def listener(bounds: Bounds = DEFAULT_BOUNDS) -> tuple[ZmtpLink, Log]:
 
 def dialer(socket_type: bytes = b"DEALER", bounds: Bounds = DEFAULT_BOUNDS) -> tuple[ZmtpLink, Log]:
     log = Log()
-    log.link = link = ZmtpLink(Hub(), log, "broker", listener=False, socket_type=socket_type, bounds=bounds)
+    log.link = link = ZmtpLink(Hub(), log, "broker", socket_type=socket_type, bounds=bounds)
     return link, log
 
 

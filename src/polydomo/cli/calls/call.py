@@ -6,7 +6,7 @@ import difflib
 import json as jsons
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -109,9 +109,9 @@ def call(
         async with client:
             typed = await frames_of(client, name, body or [], patience if ask else 0.0)
             try:
-                async for part in replies(
-                    client, name, typed or frames, headers, patience, ask, f" --to {to}" if to else "", idempotency_key
-                ):
+                stream = client.stream(name, *(typed or frames), headers=headers, key=idempotency_key)
+                check = partial(refuse_unknown, client, name, f" --to {to}" if to else "") if ask else None
+                async for part in replies(stream, patience, check):
                     write(part)
             except CallTimeout as error:
                 if not ask or not await is_paused(client, service):
@@ -138,26 +138,21 @@ def read_body(words: list[str]) -> list[bytes]:
 
 
 async def replies(
-    client: "AsyncClient",
-    service: bytes,
-    frames: list[bytes],
-    headers: dict[str, str],
+    stream: "AsyncGenerator[Result, None]",
     wait: float,
-    ask: bool,
-    to: str = "",
-    key: str = "",
+    check: "Callable[[asyncio.Future[Result]], Awaitable[None]] | None",
 ) -> "AsyncIterator[Result]":
-    """Yields the replies as they arrive. If there is none after ``wait`` seconds, asks the broker whether a worker offers the service.
+    """Yields the replies as they arrive. If there is none after ``wait`` seconds, ``check`` asks the broker whether a worker offers the
+    service.
 
     So a call succeeds if the service's worker is just starting, and a misspelt name fails before the timeout.
     """
-    stream = client.stream(service, *frames, headers=headers, key=key)
     try:
         first = asyncio.ensure_future(anext(stream))
         try:
             await asyncio.wait([first], timeout=wait)
-            if ask and not first.done():
-                await refuse_unknown(client, service, first, to)
+            if check is not None and not first.done():
+                await check(first)
             yield await first
         finally:
             first.cancel()
@@ -168,7 +163,7 @@ async def replies(
         await stream.aclose()
 
 
-async def refuse_unknown(client: "AsyncClient", service: bytes, first: "asyncio.Future[Result]", to: str) -> None:
+async def refuse_unknown(client: "AsyncClient", service: bytes, to: str, first: "asyncio.Future[Result]") -> None:
     """Raises NoSuchService unless a worker offers the service or a reply has arrived."""
     from polydomo.errors import NoSuchService, PolydomoError
 

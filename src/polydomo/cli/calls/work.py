@@ -7,7 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -89,6 +89,7 @@ def work(
     from polydomo.cli.broker.up import fast_loop, raise_file_limit
     from polydomo.errors import SettingError
     from polydomo.server import logs
+    from polydomo.worker.aio import AsyncWorker
 
     if echo == bool(command):
         raise SettingError("work: give a program after --, or --echo")
@@ -106,32 +107,32 @@ def work(
         "name": worker_name,
         "prefetch": prefetch,
         "connections": connections,
+        "concurrency": concurrency,
+        "grace": grace,
     }
     logs.setup(log_json, level)
     raise_file_limit(FILES + FILES_PER_CALL * concurrency)
     logging.getLogger("polydomo.worker").addFilter(RepeatedLineFilter())
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
         runner.run(
-            serve(url, name, os.fsencode(service), command or [], lines, publish_errors, concurrency, grace, more)
+            serve(
+                os.fsencode(service),
+                command or [],
+                lines,
+                url if publish_errors else "",
+                lambda: AsyncWorker(url, name, **more),
+            )
         )
 
 
 async def serve(
-    url: str,
-    protocol: str,
-    service: bytes,
-    words: list[str],
-    lines: bool,
-    publish_errors: bool,
-    concurrency: int,
-    grace: float,
-    more: dict[str, Any],
+    service: bytes, words: list[str], lines: bool, publish_to: str, make_worker: "Callable[[], AsyncWorker]"
 ) -> None:
+    """Serves with the program ``words``, or as an echo without one. Its standard error is published at ``publish_to``, unless empty."""
     from polydomo.cli.calls.program import Program
-    from polydomo.worker.aio import AsyncWorker
 
-    worker = AsyncWorker(url, protocol, concurrency=concurrency, grace=grace, **more)
-    command = Program(words, publisher_of_lines(url, words[0]) if publish_errors else None) if words else None
+    worker = make_worker()
+    command = Program(words, publisher_of_lines(publish_to, words[0]) if publish_to else None) if words else None
     if command is None:
         worker.add(service, echo_back)
     elif lines:

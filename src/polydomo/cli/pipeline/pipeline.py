@@ -193,9 +193,7 @@ def engine(
 
     def start(rows: int) -> Any:
         began = time.monotonic()
-        made = session.build(
-            master, remote, conf, progress=progress, ui=ui, archive=not master and not remote, rows=rows
-        )
+        made = session.build(master, remote, conf, progress=progress, ui=ui, rows=rows)
         tell(f"Spark session at {remote or made.conf.get('spark.master')}: {time.monotonic() - began:.1f} s")
         if ui and not remote:
             tell(f"Spark's web interface: {made.sparkContext.uiWebUrl}")

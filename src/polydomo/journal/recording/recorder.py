@@ -391,7 +391,9 @@ class JournalRecorder(Recorder):
         self._first_service.setdefault(request.number, request.service.name)
         right = self._broker.access.recorded_call(request, service)
         queue = queue_length + 1
-        self._about(schema.FORWARDED, request, worker, service, 1, queue=queue, workers=workers, allowed=right)
+        self._about(
+            schema.FORWARDED, request, worker, service=service, released=1, queue=queue, workers=workers, allowed=right
+        )
 
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
         self.inner.stale(worker, token, what, size)
@@ -453,36 +455,17 @@ class JournalRecorder(Recorder):
         self.inner.log_record(session, record)
         self._step(schema.LOG, **event_fields.of_log(session, record))
 
-    def _about(
-        self,
-        event: str,
-        request: Request,
-        worker: Worker,
-        service: bytes = b"",
-        released: int = 0,
-        size: int = 0,
-        queue: int = 0,
-        workers: int = 0,
-        reason: str = "",
-        body: bytes = b"",
-        allowed: int = 0,
-    ) -> None:
+    def _about(self, event: str, request: Request, worker: Worker, **fields: "int | str | bytes") -> None:
+        fields.setdefault("service", request.service.name)
         self._step(
             event,
             connection=worker.session.number,
             client=request.session.number,
-            service=service or request.service.name,
             number=request.number,
             attempt=request.attempts - request.history.attempts_before_forward,
             hop=request.history.forwards,
             worker=worker.number,
-            released=released,
-            size=size,
-            queue=queue,
-            workers=workers,
-            reason=reason,
-            body=body,
-            allowed=allowed,
+            **fields,
         )
 
     def _step(self, event: str, **fields: "int | str | bytes") -> None:

@@ -86,7 +86,6 @@ class Caller(Connection):
             server.hub,
             opening,
             self.peer,
-            listener=False,
             socket_type=self.call.socket_type,
             bounds=server.bounds,
             mechanism=security.mechanism(self.call.socket_type, server.bounds.max_frame) if security else None,

@@ -33,25 +33,25 @@ class ZmtpLink(Link):
         hub: Hub,
         handler: LinkHandler,
         peer: str,
-        listener: bool = True,
-        socket_type: bytes = b"ROUTER",
+        socket_type: bytes = b"",
         bounds: Bounds = DEFAULT_BOUNDS,
         mechanism: Mechanism | None = None,
         select: Select | None = None,
-        our_identity: bytes = b"",
     ) -> None:
+        """``socket_type`` is that of the connecting side; it is empty at the listening side, which begins as a ROUTER."""
         super().__init__(hub, handler, peer)
         self._rest = b""  # an incomplete message, or input that arrived while paused
         self._gather: BytesIO | None = None  # the same, for a long one
         self.bounds = bounds
         self.fast_path_size = max(0, min(limits.BIG_BODY, bounds.max_frame, bounds.max_message) - FAST_PATH_ENVELOPE)
-        self.our_type = socket_type
+        listener = not socket_type
+        self.our_type = socket_type or b"ROUTER"
         self._scan = 0  # position up to which the incomplete message was parsed
         self._count = 0  # frames of it seen
         self._need = 0  # it need not be parsed again before it has this many bytes
         if mechanism is None:
-            mechanism = Null(listener, socket_type, our_identity)
-        self._handshake: Handshake | None = Handshake(self, listener, socket_type, bounds, mechanism, select)
+            mechanism = Null(listener, self.our_type)
+        self._handshake: Handshake | None = Handshake(self, listener, self.our_type, bounds, mechanism, select)
 
     @property
     def open(self) -> bool:
