@@ -36,7 +36,7 @@ def with_access(broker: Broker) -> None:
 
 
 def with_jobs(broker: Broker) -> None:
-    durable = Durable(broker, Store(), JobPolicy(), [], lambda name: UTC)
+    durable = Durable(broker, broker, Store(), JobPolicy(), [], lambda name: UTC)
     broker.use_jobs(durable)
     durable.lead(1, Loaded())
 

@@ -171,7 +171,7 @@ class BrokerNode(Listener):
         self.guard: Guard | None = Guard(self, keys) if keys is not None else None
         if self.guard is not None:
             self.site.identify = self.guard.identify
-        self.datagrams = UdpHeartbeats(self.broker)
+        self.datagrams = UdpHeartbeats(self.broker, self.broker.catalog, self.broker.changes)
         self.broker.memory.attach(self.hub)
         self.watcher = Watcher(self)
         self.recorder.attach(self.broker)
@@ -179,8 +179,8 @@ class BrokerNode(Listener):
         for run_before, first, last in self._owed:
             self.recorder.missing(run_before, first, last, "lost by a run before this one")
         self.later(SYNC, self._sync)
-        if self.options.durable and self.broker.siblings.index:
-            self.broker.siblings.pass_jobs_on([self.world.services[0]])  # process 0 has the store
+        if self.options.durable and self.broker.process.index:
+            self.broker.relay_jobs([self.world.services[0]])  # process 0 has the store
         elif self.options.durable:
             keep_jobs(self)
         self.bridging = True
@@ -342,7 +342,7 @@ class BrokerNode(Listener):
         timers = self._advance()
         self.watcher.worked(work_left, received)
         hub.begin_turn()
-        paused = list(broker.backpressure.paused)
+        paused = list(broker.paused_clients)
         broker.end_turn()
         self.watcher.resumed(paused)
         while hub.resumed:

@@ -130,7 +130,7 @@ class Host:
         policy.backoff = Backoff(attempts=4, first=0.5, most=5.0)
         policy.keep = policy.keep_dead = 1e6
         policy.repeat = 600.0
-        self.durable = Durable(self.broker, self.store, policy, [b"kept.*"], zone, Journal(world.once))
+        self.durable = Durable(self.broker, self.broker, self.store, policy, [b"kept.*"], zone, Journal(world.once))
         self.broker.use_jobs(self.durable)
         self.timer_at = 0.0
         self.hands: list[Hands] = []

@@ -53,7 +53,7 @@ def keep_jobs(node: "BrokerNode") -> None:
     policy.backoff = Backoff(attempts=node.options.attempts, first=0.2, most=1.0)
     policy.keep = policy.keep_dead = 1e6
     policy.repeat = REPEAT
-    durable = Durable(node.broker, store, policy, [node.world.services[0]], lambda name: UTC)
+    durable = Durable(node.broker, node.broker, store, policy, [node.world.services[0]], lambda name: UTC)
     node.broker.use_jobs(durable)
     durable.lead(store.epoch, node.disk.load(durable.now() - REPEAT))
 

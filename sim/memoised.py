@@ -136,8 +136,8 @@ class World:
         self.recorder.attach(self.broker)
         self.recorder.begin("started")
         self.store = Store()
-        self.memo = Memoiser(self.broker, self.store, ["memo.*"], {})
-        self.broker.memoiser = self.memo
+        self.memo = Memoiser(self.broker, self.broker, self.store, ["memo.*"], {})
+        self.broker.use_memo(self.memo)
         self.asked: list[Request] = []  # by clients
         self.outcomes: Counter[Request] = Counter()
         self.given: dict[Key, set[bytes]] = {}  # replies that workers sent

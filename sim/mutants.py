@@ -4,10 +4,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from polydomo.broker.broker import Broker
-from polydomo.broker.guard.backpressure import Backpressure
-from polydomo.broker.requests import deadlines, dispatch, outcomes, queues, replies, transitions
+from polydomo.broker.guard import backpressure
+from polydomo.broker.requests import deadlines, dispatch, expiry, outcomes, queues, replies, transitions
 from polydomo.broker.requests.tokens import Tokens
-from polydomo.broker.workers import liveness, registration
+from polydomo.broker.workers import registration, silence
 from polydomo.model.request import DONE, QUEUED, Request, TimeLimits
 from polydomo.model.service import Service, Worker
 from polydomo.model.session import Session
@@ -356,7 +356,7 @@ def disconnect_ignored(stack: ExitStack) -> None:
 
 @mutant("a silent worker is never declared lost", "worker_freeze=0.5", *both("mdx,mdp2,emqp"))
 def silence_not_judged(stack: ExitStack) -> None:
-    swap(stack, liveness, "_allowed_silence", lambda allowed: lambda broker, worker: 0.0)
+    swap(stack, silence, "allowed_silence", lambda allowed: lambda broker, worker: 0.0)
 
 
 @mutant(
@@ -370,8 +370,8 @@ def silence_not_judged(stack: ExitStack) -> None:
 def busy_timeout_ignored(stack: ExitStack) -> None:
     swap(
         stack,
-        liveness,
-        "_allowed_silence",
+        silence,
+        "allowed_silence",
         lambda allowed: lambda broker, worker: 0.0 if worker.polling else worker.max_silence,
     )
 
@@ -406,7 +406,7 @@ def expiry_skipped(stack: ExitStack) -> None:
 
         return mutated
 
-    swap(stack, deadlines, "service_due", make)
+    swap(stack, expiry, "service_due", make)
 
 
 @mutant("the deadline of a request is ignored", *both("emqp,memo"), "slow=0.8", "give_up=0.5")
@@ -417,7 +417,7 @@ def deadline_skipped(stack: ExitStack) -> None:
 
         return mutated
 
-    swap(stack, deadlines, "request_due", make)
+    swap(stack, expiry, "request_due", make)
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------------
@@ -437,7 +437,7 @@ def held_bytes_kept(stack: ExitStack) -> None:
 
 @mutant("a client at a limit is not paused", *both("mdx,mdx"), "max_outstanding=4", "slow=0.3", "burst=10", "pace=0.2")
 def bounds_ignored(stack: ExitStack) -> None:
-    swap(stack, Backpressure, "pause", lambda pause: lambda self, session, service: None)
+    swap(stack, backpressure, "pause", lambda pause: lambda state, session, service: None)
 
 
 @mutant(

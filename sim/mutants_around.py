@@ -5,15 +5,17 @@ from dataclasses import replace
 from typing import Any
 
 from polydomo import limits
-from polydomo.broker import timekeeping
 from polydomo.broker.broker import Broker
 from polydomo.broker.catalog.catalog import Catalog
 from polydomo.broker.catalog.udp_heartbeats import BEAT, UdpHeartbeats
 from polydomo.broker.cluster.bridging import Bridging
 from polydomo.broker.cluster.siblings import Siblings
+from polydomo.broker.identity import identity
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.durable_order import DurableOrder
-from polydomo.broker.requests import admission, queues
+from polydomo.broker.requests import queues
+from polydomo.broker.requests.admission import Admission
+from polydomo.broker.topics.relayed import RelayedPublications
 from polydomo.broker.topics.subscriptions import Subscriptions
 from polydomo.broker.workers import liveness
 from polydomo.journal.recording.recorder import JournalRecorder
@@ -208,7 +210,7 @@ def returned_without_timer(stack: ExitStack) -> None:
 def sent_back_and_forth(stack: ExitStack) -> None:
     def make(way: Any) -> Any:
         def mutated(self: Bridging, service: Service, asking: Worker, peer: bytes) -> Path:
-            return (self.identity(),) if service.remote else way(self, service, asking, peer)
+            return (identity(self._broker),) if service.remote else way(self, service, asking, peer)
 
         return mutated
 
@@ -217,7 +219,7 @@ def sent_back_and_forth(stack: ExitStack) -> None:
 
 @mutant("messages that crossed a bridge before it was lost cross it again", *BRIDGED, "topics=2", "cut=0.5", "pace=0.3")
 def published_again(stack: ExitStack) -> None:
-    swap(stack, Bridging, "first_seen", lambda first_seen: lambda self, origin, topic, number: True)
+    swap(stack, RelayedPublications, "first_seen", lambda first_seen: lambda self, session, origin, topic, number: True)
 
 
 # --- the catalog -----------------------------------------------------------------------------------------------------------
@@ -309,7 +311,7 @@ def suspension_is_silence(stack: ExitStack) -> None:
 def wall_clock_excuses_silence(stack: ExitStack) -> None:
     def make(run_timers: Any) -> Any:
         def mutated(broker: Broker) -> None:
-            own, first = timekeeping.own_deadline(broker), timekeeping.next_deadline(broker)
+            own, first = broker.own_deadline(), broker.next_deadline()
             due = broker.now if own is None else min(own, broker.now)
             if first is not None and due - first > limits.OVERSLEPT:  # the timer of a job, which follows the wall clock
                 liveness.excuse_silence(broker, due - first)
@@ -317,7 +319,7 @@ def wall_clock_excuses_silence(stack: ExitStack) -> None:
 
         return mutated
 
-    swap(stack, timekeeping, "run_timers", make)
+    swap(stack, Broker, "run_timers", make)
 
 
 @mutant(
@@ -408,17 +410,18 @@ def metadata_lost(stack: ExitStack) -> None:
 )
 def services_unbounded(stack: ExitStack) -> None:
     def make(unusual: Any) -> Any:
-        def mutated(self: Broker, session: Session, name: bytes, *more: Any) -> "Request | None":
-            policy, self.policy = self.policy, replace(self.policy, max_services=1 << 20)
+        def mutated(self: Admission, session: Session, name: bytes, *more: Any) -> "Request | None":
+            state = self._broker
+            policy, state.policy = state.policy, replace(state.policy, max_services=1 << 20)
             try:
                 request: Request | None = unusual(self, session, name, *more)
                 return request
             finally:
-                self.policy = policy
+                state.policy = policy
 
         return mutated
 
-    swap(stack, admission, "resolve", make)
+    swap(stack, Admission, "resolve", make)
 
 
 @mutant(

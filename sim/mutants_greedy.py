@@ -3,8 +3,9 @@
 from contextlib import ExitStack
 from typing import Any
 
-from polydomo.broker.guard.backpressure import Backpressure
+from polydomo.broker.guard import backpressure
 from polydomo.broker.guard.memory import MemoryAccount
+from polydomo.broker.state import State
 from polydomo.wire.link import Hub, Link, Turns
 from sim.breaking import both, mutant, swap
 
@@ -94,14 +95,14 @@ def measured_by_the_clock(stack: ExitStack) -> None:
 )
 def resumed_too_soon(stack: ExitStack) -> None:
     def make(end_turn: Any) -> Any:
-        def mutated(self: Backpressure) -> None:
-            held, self._broker.held_bytes = self._broker.held_bytes, 0
-            end_turn(self)
-            self._broker.held_bytes = held
+        def mutated(state: State, quotas: Any) -> None:
+            held, state.held_bytes = state.held_bytes, 0
+            end_turn(state, quotas)
+            state.held_bytes = held
 
         return mutated
 
-    swap(stack, Backpressure, "end_turn", make)
+    swap(stack, backpressure, "end_turn", make)
 
 
 @mutant(
@@ -111,14 +112,14 @@ def resumed_too_soon(stack: ExitStack) -> None:
 )
 def two_limits_of_bytes(stack: ExitStack) -> None:
     def make(end_turn: Any) -> Any:
-        def mutated(self: Backpressure) -> None:
-            limit, self._broker.max_held_bytes = self._broker.max_held_bytes, 1 << 24
-            end_turn(self)
-            self._broker.max_held_bytes = limit
+        def mutated(state: State, quotas: Any) -> None:
+            limit, state.max_held_bytes = state.max_held_bytes, 1 << 24
+            end_turn(state, quotas)
+            state.max_held_bytes = limit
 
         return mutated
 
-    swap(stack, Backpressure, "end_turn", make)
+    swap(stack, backpressure, "end_turn", make)
 
 
 @mutant("no connection is closed when the broker is short of memory", *GREED, "max_memory=4194304")

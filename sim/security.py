@@ -108,7 +108,7 @@ class Guard:
         for connection in list(node.connections):
             link, session = connection.link, connection.session
             if link is not None and link.open and session is not None:
-                why = node.broker.access.lost_right(session)
+                why = node.broker.revocation.lost_right(session)
                 if why:
                     link.close(CloseCause.DENIED, why)
         node.wake()

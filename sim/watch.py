@@ -299,7 +299,7 @@ class Watcher:
         options = self.node.options
         low = limits.RESUME_FRACTION
         for session in paused:
-            if session in broker.backpressure.paused or session.disconnected or session.worker_count:
+            if session in broker.paused_clients or session.disconnected or session.worker_count:
                 continue
             most = self._most_held_bytes()
             if broker.held_bytes > most * low:
@@ -313,7 +313,7 @@ class Watcher:
     def _stalled(self) -> None:
         """A client that was paused at a limit is read again when there is room."""
         broker = self.node.broker
-        for session, service in broker.backpressure.paused.items():
+        for session, service in broker.paused_clients.items():
             if not session.requests and not service.queue_length and not broker.held_bytes:
                 self.breach("stalled", f"client {session.number} is not read, and nothing is in its way")
 
@@ -455,7 +455,7 @@ class Watcher:
             "services": len(broker.services),
             "crews": sum(not session.runs_shared for session in broker.session_workers),
             "memo01 ids": len(broker.memo_workers),
-            "stalled clients": len(broker.backpressure.paused),
+            "stalled clients": len(broker.paused_clients),
             "tokens": sum(len(worker.held) for worker in broker.workers),
         }
         if connections:

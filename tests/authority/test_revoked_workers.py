@@ -8,7 +8,6 @@ from typing import Any
 import cbor2
 import pytest
 
-from polydomo.broker.guard import revocation
 from polydomo.broker.guard.rules import AccessRule, AccessRules
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from tests.authority.place import Place, emqp, schedule, wait_for
@@ -154,7 +153,7 @@ def memo_worker() -> tuple[World, Any, bytes]:
 def test_a_memo01_worker_that_lost_its_right_does_not_come_back() -> None:
     world, bob, _ = memo_worker()
     world.broker.access.replace(AccessRules(["bob"], []))
-    assert world.broker.access.lost_right(bob.session)
+    assert world.broker.revocation.lost_right(bob.session)
     bob.session.on_close(CloseReason(CloseCause.DENIED))
     assert not world.broker.workers and not world.broker.memo_workers
 
@@ -162,10 +161,10 @@ def test_a_memo01_worker_that_lost_its_right_does_not_come_back() -> None:
 def test_a_memo01_worker_that_is_away_ends_with_its_right() -> None:
     world, bob, _ = memo_worker()
     bob.session.on_close(CloseReason(CloseCause.CONNECTION_LOST))
-    revocation.end_revoked(world.broker)
+    world.broker.revocation.end_revoked()
     assert len(world.broker.workers) == 1
     world.broker.access.replace(AccessRules(["bob"], []))
-    revocation.end_revoked(world.broker)
+    world.broker.revocation.end_revoked()
     assert not world.broker.workers and not world.broker.memo_workers
 
 
@@ -186,25 +185,25 @@ def test_a_bridge_is_told_of_the_services_that_it_may_call(node: Node) -> None:
     east = Hostile(node)
     assert [message[1] for message in east.heard() if message[0] == b"OFFER"] == [b"open"]
     node.broker.access.replace(only("secret"))
-    revocation.end_revoked(node.broker)
+    node.broker.revocation.end_revoked()
     assert [message[:2] for message in east.heard()] == [[b"OFFER", b"secret"], [b"RETRACT", b"open"]]
 
 
 def test_a_bridge_that_offers_a_service_it_lost_is_disconnected(node: Node) -> None:
     east = Hostile(node)
     east.say(b"OFFER", b"open", IDENTITY)
-    assert node.broker.access.lost_right(east.session) == ""
+    assert node.broker.revocation.lost_right(east.session) == ""
     node.broker.access.replace(only("news.*"))
-    assert "open" in node.broker.access.lost_right(east.session)
+    assert "open" in node.broker.revocation.lost_right(east.session)
 
 
 def test_a_bridge_with_an_open_request_that_it_lost_is_disconnected(node: Node) -> None:
     peer(node, "pool").offer(b"open", credit=9)
     east = Hostile(node)
     east.ask(b"open", b"alice")
-    assert node.broker.access.lost_right(east.session) == ""
+    assert node.broker.revocation.lost_right(east.session) == ""
     node.broker.access.replace(only("news.*"))
-    assert "open" in node.broker.access.lost_right(east.session)
+    assert "open" in node.broker.revocation.lost_right(east.session)
 
 
 def test_the_rights_that_a_bridge_has_as_a_client_are_not_those_of_its_clients(node: Node) -> None:

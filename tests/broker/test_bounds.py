@@ -163,7 +163,7 @@ def test_a_paused_client_that_disconnects_is_removed() -> None:
     client.ask()
     assert stalled(client) == [True]
     client.close()
-    assert world.broker.backpressure.paused == {} and world.broker.services == {}
+    assert world.broker.paused_clients == {} and world.broker.services == {}
 
 
 def test_a_client_that_does_not_read_stays_paused_for_that() -> None:

@@ -33,7 +33,7 @@ async def serving(made: Settings) -> AsyncIterator[BrokerServer]:
 
 
 async def until_counted(server: BrokerServer, kind: str, count: int) -> None:
-    while server.broker.monitor.datagrams[kind] < count:
+    while server.broker.counters.datagrams[kind] < count:
         await asyncio.sleep(0.005)
 
 
@@ -46,7 +46,7 @@ def test_a_registration_beats_by_udp_while_broadcasts_arrive() -> None:
                 stay_registered(place, CAMERA, RegistrationObserver(), Address(DISCOVER, LOOPBACK, port))
             )
             await until_counted(server, "beat", 5)
-            assert server.broker.monitor.datagrams["sent"] >= 1
+            assert server.broker.counters.datagrams["sent"] >= 1
             assert server.broker.directory.beats_by_udp("camera")
             staying.cancel()
             await asyncio.wait([staying])

@@ -299,7 +299,7 @@ def emqp_words(data: bytes) -> None:
 @target
 def datagram(data: bytes) -> None:
     room = Room()
-    UdpHeartbeats(room.broker).receive(data, "192.0.2.1")
+    UdpHeartbeats(room.broker, room.broker.catalog, room.broker.changes).receive(data, "192.0.2.1")
     udp.read_beacon(data)
     found = udp.read(data)
     if found is not None:

@@ -398,7 +398,7 @@ def test_a_paused_service_queues_requests_until_it_resumes(broker: Broker, clien
         run(jobs.order("pause", {"service": "upper"}, PATIENCE))
         plain = client.submit("upper", "plain")
         job = client.submit_job("upper", "job")
-        broker.wait_until(lambda server: len(server.broker.control.paused[b"upper"]) == 1)
+        broker.wait_until(lambda server: len(server.broker.paused[b"upper"]) == 1)
         assert served.calls == []
         (listed,) = client.call("polydomo.services").json()
         assert (listed["state"], listed["queued"]) == ("paused", 1)

@@ -26,38 +26,42 @@ turn, and ``was_suspended`` when the process did not run for a while.
 from polydomo.broker import sessions, shutdown, timekeeping
 from polydomo.broker.builtin import registry
 from polydomo.broker.catalog.catalog import Catalog
+from polydomo.broker.catalog.changes import CatalogChanges
 from polydomo.broker.catalog.directory import Directory
 from polydomo.broker.cluster.bridging import Bridging
 from polydomo.broker.cluster.siblings import Siblings
 from polydomo.broker.entropy import Entropy
+from polydomo.broker.guard import backpressure
 from polydomo.broker.guard.access import Access
-from polydomo.broker.guard.backpressure import Backpressure
 from polydomo.broker.guard.logins import Logins
-from polydomo.broker.guard.memory import MemoryAccount
+from polydomo.broker.guard.memory import CATALOG, LOGS, SCHEMAS, SUBSCRIPTIONS, VALUES, MemoryAccount
+from polydomo.broker.guard.revocation import Revocation
+from polydomo.broker.identity import identity
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.durable_order import identity_of
 from polydomo.broker.jobs.relay import DurableRelay
 from polydomo.broker.observe import inspection, invariants
+from polydomo.broker.observe.answering import Answering
+from polydomo.broker.observe.figures import Figures
 from polydomo.broker.observe.listings import Listings
 from polydomo.broker.observe.monitor import Monitor
+from polydomo.broker.observe.parts import Parts
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.observe.schemas import Schemas
 from polydomo.broker.policy import Policy
-from polydomo.broker.requests import admission, credit, deadlines, dispatch, outcomes, queues, replies, transitions
-from polydomo.broker.requests.acceptance_times import AcceptanceTimes
-from polydomo.broker.requests.request_ids import id_text
-from polydomo.broker.requests.tokens import Tokens
+from polydomo.broker.requests import credit, deadlines, dispatch, outcomes, queues, replies, transitions
+from polydomo.broker.requests.admission import Admission
+from polydomo.broker.requests.request_names import request_name
 from polydomo.broker.requests.transitions import new_request
-from polydomo.broker.requests.unattended import Unattended
 from polydomo.broker.reserved_names import is_reserved
+from polydomo.broker.service_table import has_worker
 from polydomo.broker.sharing.keyed import KeyedRequests
 from polydomo.broker.sharing.memoised import Memoiser
-from polydomo.broker.timers import Timers
+from polydomo.broker.state import State
 from polydomo.broker.topics.publishing import Publishing
 from polydomo.broker.workers import liveness, registration
 from polydomo.broker.workers.control import Control
-from polydomo.limits import SMALL_BODY, WORK_REQUEST
-from polydomo.model.broker_api import BrokerApi
+from polydomo.limits import COST_SUBSCRIPTION, JOB_MEMORY, SMALL_BODY, WORK_REQUEST
 from polydomo.model.request import (
     CANCELLED,
     DONE,
@@ -69,22 +73,17 @@ from polydomo.model.request import (
     Request,
     new_time_limits,
 )
-from polydomo.model.service import Departure, Path, Service, Worker
+from polydomo.model.service import Departure, Path, Worker
 from polydomo.model.session import Session
 from polydomo.model.tuning import Tuning
 from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body
 
 
-class Broker(BrokerApi):
-    # Slots, because instances with this many attributes are slow to read without them, and the hot path reads them constantly.
+class Broker(State):
     __slots__ = (
-        "_entropy", "acceptance_times", "access", "address", "backpressure", "bridging", "builtin", "catalog", "control",
-        "denied", "directory", "draining", "durable", "durable_requests", "held_bytes", "keyed", "listings", "logins",
-        "max_held_bytes", "max_outstanding", "max_queue", "memo_workers", "memoiser", "memory", "monitor", "newest_request",
-        "newest_session", "newest_worker", "now", "policy", "publishing", "recorder", "records_bodies",
-        "records_messages", "records_requests", "refusal", "registrations", "revoking", "schedulers", "schemas",
-        "services", "session_workers", "sessions", "siblings", "started", "timers", "tokens", "tuning", "unattended", "wall", "workers",
+        "access", "admission", "answering", "bridging", "catalog", "changes", "control", "directory", "listings", "logins", "memory",
+        "monitor", "parts", "publishing", "revocation", "schemas", "siblings",
     )  # fmt: skip
 
     def __init__(
@@ -97,62 +96,84 @@ class Broker(BrokerApi):
         wall: float = 0.0,
         address: str = "",
     ) -> None:
-        self.now = now
-        self.wall = wall
-        self.started = now
-        self.address = address  # the broker's address, which the catalog lists for services of other protocols
-        self.policy = policy if policy is not None else Policy()
-        self.tuning = tuning if tuning is not None else Tuning()
-        self._entropy = entropy
-        self.record_to(recorder if recorder is not None else Recorder())
-        self.services: dict[bytes, Service] = {}
-        self.workers: dict[Worker, None] = {}
-        self.sessions: dict[Session, None] = {}
-        self.session_workers: dict[Session, dict[Worker, None]] = {}  # workers of each connection that has any
-        self.memo_workers = {}
-        self.schedulers = {}
-        self.held_bytes = 0  # bytes of bodies of open requests, and of partial replies held for their clients
-        self.draining = False
-        self.refusal = ""
-        self.denied = False
-        self.newest_request = 0  # numbers count up from 1
-        self.acceptance_times: AcceptanceTimes | None = None  # of ended requests, once a publisher may send log records
-        self.newest_worker = 0
-        self.newest_session = 0
-        # Copies of the policy's numbers, which never change: the hot path reads them.
-        self.max_queue = self.policy.max_queue
-        self.max_outstanding = self.policy.max_outstanding
-        self.max_held_bytes = self.policy.max_held_bytes
-        self.access = Access(self)
-        self.registrations = 0  # one per worker and service
-        self.revoking: dict[Request, None] = {}  # requests that workers were asked to release (``dispatch.rebalance``)
-        self.tokens = Tokens()
-        self.timers = Timers()
-        self.backpressure = Backpressure(self)
-        self.unattended = Unattended(self)
-        self.bridging = Bridging(self)
-        self.siblings = Siblings(self)
-        self.publishing = Publishing(self)
+        super().__init__(
+            now,
+            entropy,
+            policy if policy is not None else Policy(),
+            tuning if tuning is not None else Tuning(),
+            recorder if recorder is not None else Recorder(),
+            wall,
+            address,
+        )
+        state = self
+        self.parts = parts = Parts(state)
+        self.access = parts.access = Access(state)
+        self.publishing = parts.publishing = Publishing(state, self.access)
         self.catalog = Catalog(self.tuning)
-        self.monitor = Monitor(self)
-        self.schemas = Schemas(self)
-        self.logins = Logins(self)
-        self.memoiser: Memoiser | None = None  # set if services are memoised
-        self.keyed: KeyedRequests | None = None  # created with the first request that has a key
-        self.control = Control(self)
-        self.durable: Durable | None = None  # durable jobs, if this process has the job store
-        self.durable_requests: Durable | DurableRelay | None = None  # makes requests durable; None if no process can
-        self.directory = Directory(self)
+        parts.figures = Figures(state, self.catalog)
+        self.monitor = parts.monitor = Monitor(state, self.publishing.subscriptions, self.catalog, parts.figures)
+        self.publishing.greeter = self.monitor
+        self.changes = CatalogChanges(self.catalog, self.monitor)
+        self.schemas = parts.schemas = Schemas(state, self.access)
+        self.logins = parts.logins = Logins(state)
+        self.control = parts.control = Control(state)
+        self.directory = parts.directory = Directory(state, self.access, self.catalog, self.changes, self.schemas)
+        self.memory = parts.memory = MemoryAccount(state, self.policy.max_memory)
+        self.memory.book(SUBSCRIPTIONS, lambda: COST_SUBSCRIPTION * len(self.publishing.subscriptions))
+        self.memory.book(CATALOG, self.catalog.memory)
+        self.memory.book(VALUES, self.publishing.last_values.memory)
+        self.memory.book(LOGS, self.publishing.log_records.memory)
+        self.memory.book(SCHEMAS, self.schemas.memory)
         self.listings = Listings()
-        self.builtin = registry.build(self)
-        self.memory = MemoryAccount(self, self.policy.max_memory)
+        self.siblings = Siblings(state, self, self.listings)
+        self.bridging = Bridging(state, self.access, self.siblings)
+        self.answering = Answering(parts, self.siblings, self.listings)
+        self.siblings.local = self.answering
+        self.monitor.gather = self.siblings.gather_figures
+        self.admission = Admission(self, state, self.access, self.answering)
+        self.revocation = Revocation(state, self.access, self.bridging, self.publishing.subscriptions, self.catalog)
+        state.builtin = registry.build(parts)
+        state.rights = self.access
+        state.routes = self.bridging
+        state.observer = self.monitor
+        state.listeners = [self.memory, self.publishing, self.monitor]
 
-    def record_to(self, recorder: Recorder) -> None:
-        """Sets the recorder that receives the broker's events."""
-        self.recorder = recorder
-        self.records_requests = recorder.wants_requests
-        self.records_messages = recorder.wants_messages
-        self.records_bodies = recorder.wants_bodies
+    @property
+    def durable(self) -> Durable | None:
+        """Durable jobs, if this process has the job store."""
+        return self.parts.durable
+
+    def use_jobs(self, durable: Durable) -> None:
+        """This process has the job store. Called before the broker listens."""
+        self.parts.durable = durable
+        self.durable_requests = durable
+        self.offered = {}
+        self.control.jobs = durable.jobs
+        self.parts.figures.jobs = durable.figures
+        durable.on_lead = self._pause_as_stored
+        durable.jobs.policy.max_memory = int(self.memory.limit * JOB_MEMORY)
+        self.memory.book("jobs", durable.jobs.memory)
+
+    def _pause_as_stored(self, services: "list[bytes]") -> None:
+        for service in services:
+            self.control.pause(service, True)
+        self.siblings.repeat_orders()
+
+    def relay_jobs(self, patterns: "list[bytes]") -> None:
+        """Process 0 has the job store; ``patterns`` is the setting ``durable.services``. Called before the broker listens."""
+        self.durable_requests = DurableRelay(self, self, patterns)
+
+    @property
+    def memoiser(self) -> Memoiser | None:
+        return self.parts.memoiser
+
+    def use_memo(self, memoiser: Memoiser) -> None:
+        """Some services are memoised."""
+        self.parts.memoiser = self.admission.memoiser = memoiser
+
+    @property
+    def keyed(self) -> KeyedRequests | None:
+        return self.admission.keyed
 
     def may(self, session: Session, right: str, name: str) -> bool:
         return self.access.may(session, right, name)
@@ -189,28 +210,30 @@ class Broker(BrokerApi):
         ):
             if key:
                 identity = identity_of(key)
-            request = admission.resolve(
-                self, session, service, body, ref, fallback, deadline, max_run, attempts, guarantee, identity
+            request = self.admission.resolve(
+                session, service, body, ref, fallback, deadline, max_run, attempts, guarantee, identity
             )
             if request is None or request.state != NEW:
                 return request
             target = request.service
         else:
             request = new_request(self.newest_request, session, target, body, ref, self.now)
-        if (session.worker_count or session.refuses_at_limit) and self.backpressure.at_limit(session, target):
-            admission.refuse_at_limit(self, request)
+        if (session.worker_count or session.refuses_at_limit) and backpressure.at_limit(self, session, target):
+            self.admission.refuse_at_limit(request)
             return None
         transitions.accept(self, request)
         if len(body) > SMALL_BODY and session.held_bytes >= self.policy.max_client_bytes:
-            self.backpressure.pause(session, target)
+            backpressure.pause(self, session, target)
         if attempts:
             request.max_attempts = attempts
         if deadline or max_wait or max_run:
             request.time_limits = new_time_limits(deadline, max_wait, max_run)
         queued = target.queue_length > 0 or not (target.idle or target.partly_busy or target.prefetching)
         if self.records_messages:
-            admission.admitted(self, request, queued, target.queue_length)
-        if (key or target.paused or self.memoiser is not None) and admission.divert(self, request, key, needs_worker):
+            self.recorder.accepted(request, queued, target.queue_length)
+        if (key or target.paused or self.admission.memoiser is not None) and self.admission.divert(
+            request, key, needs_worker
+        ):
             pass
         elif not queued:
             dispatch.assign(self, target, request)
@@ -230,9 +253,9 @@ class Broker(BrokerApi):
             elif target.remote:
                 self.siblings.queued(target)
             if target.queue_length >= self.max_queue:
-                self.backpressure.pause(session, target)
+                backpressure.pause(self, session, target)
         if len(session.requests) >= self.max_outstanding or self.held_bytes >= self.max_held_bytes:
-            self.backpressure.full(session, target)
+            backpressure.full(self, session, target)
         link = session.link
         link.work_left -= WORK_REQUEST
         if link.work_left < 0:
@@ -240,7 +263,7 @@ class Broker(BrokerApi):
         return request
 
     def request_batch(self, session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
-        return admission.accept_batch(self, session, service, bodies, ref)
+        return self.admission.accept_batch(session, service, bodies, ref)
 
     def cancel(self, request: Request, why: str, expired: bool = False) -> None:
         if request.state != DONE:
@@ -362,15 +385,13 @@ class Broker(BrokerApi):
     def report_slow_subscriber(self, session: Session, what: str) -> None:
         self.recorder.slow_subscriber(session, what)
 
-    def use_jobs(self, durable: Durable) -> None:  # before the broker listens
-        self.durable = self.durable_requests = durable
-
     def schedule(
         self, session: Session, principal: str, service: bytes, message: bytes, when: str, headers: str, add: bool
     ) -> bool:
-        if self.durable is not None:
-            self.durable.schedule_for(session, principal, service, message, when, headers, add)
-        return self.durable is not None
+        durable = self.parts.durable
+        if durable is not None:
+            durable.schedule_for(session, principal, service, message, when, headers, add)
+        return durable is not None
 
     def is_reserved(self, name: bytes) -> bool:
         return is_reserved(name)
@@ -379,14 +400,13 @@ class Broker(BrokerApi):
         self.control.pause(name, paused)
 
     def has_worker(self, service: bytes) -> bool:
-        known = self.services.get(service)
-        return known is not None and bool(known.workers or known.remote)
+        return has_worker(self, service)
 
     def window(self, session: Session, service: bytes) -> int:
         return inspection.window(self, session, service)
 
     def random_bytes(self, size: int) -> bytes:
-        return self._entropy.take(size)
+        return self.entropy.take(size)
 
     @property
     def open_requests(self) -> int:
@@ -396,36 +416,95 @@ class Broker(BrokerApi):
 
     def end_turn(self) -> None:
         """Called once per turn of the loop: resumes paused clients that have room again, and does a share of long tasks."""
-        timekeeping.end_turn(self)
+        publishing = self.publishing
+        monitor = self.monitor
+        if publishing.last_values.catching_up:
+            publishing.last_values.serve()
+        if self.bridging.missed:
+            self.bridging.retry_missed()
+        if self.siblings.wanted or self.siblings.short:
+            self.siblings.end_turn()
+        durable = self.parts.durable
+        if durable is not None:
+            durable.end_turn()
+        if publishing.subscriptions.leaving:
+            publishing.subscriptions.drop_some()
+        if self.listings.open:
+            self.listings.end_turn()
+        if monitor.greeting:
+            monitor.greet_some()
+        backpressure.end_turn(self, self.access)
+        if self.now >= self.memory.look_at:
+            self.memory.end_turn()
+        if monitor.frequent:
+            monitor.fold_frequent()
+        if self.now >= monitor.fold_at:
+            monitor.fold()
 
     def has_more_work(self) -> bool:
         """Whether work is left for the next turn, which should then start soon."""
-        return timekeeping.has_more_work(self)
+        publishing = self.publishing
+        if publishing.subscriptions.leaving or self.listings.open or self.monitor.greeting:
+            return True
+        return bool(publishing.last_values.catching_up and publishing.last_values.can_serve())
+
+    def own_deadline(self) -> float | None:
+        """When the first timer on the broker's own clock is due. Timers of jobs are left out: they follow the wall clock, which can be
+        set."""
+        own = self.timers.next()
+        resume = self.access.resume_at
+        if resume and (own is None or resume < own):
+            own = resume
+        catalog = self.catalog.next_deadline()
+        if own is None or (catalog is not None and catalog < own):
+            own = catalog
+        return own
 
     def next_deadline(self) -> float | None:
         """When ``run_timers`` must be called next."""
-        return timekeeping.next_deadline(self)
+        own = self.own_deadline()
+        durable = self.parts.durable
+        if durable is not None:
+            jobs = durable.next_deadline()
+            if own is None or (jobs is not None and jobs < own):
+                own = jobs
+        return own
 
     def run_timers(self) -> None:
         """Runs all timers that are due at ``now``."""
-        timekeeping.run_timers(self)
+        fault = timekeeping.run_timers(self)
+        if self.parts.durable is not None:
+            self.parts.durable.run_due()
+        self.catalog.run_timers(self.now)
+        self.changes.report()
+        if fault is not None:
+            raise fault
+
+    def tick(self) -> None:
+        """Called once a second."""
+        if self.bridging.learned:
+            self.bridging.take_back()
+        self.monitor.tick()
 
     def was_suspended(self, seconds: float) -> None:
-        """Called when the process did not run for this time, before ``run_timers``."""
-        timekeeping.was_suspended(self, seconds)
+        """Called when the process did not run for this time, before ``run_timers``. Messages that arrived meanwhile are not read yet, so
+        that time does not count as silence of peers, and questions to the other processes of the broker wait again."""
+        liveness.excuse_silence(self, seconds)
+        self.catalog.extend_deadlines(self.now, seconds)
+        self.siblings.extend_deadlines()
 
     def set_timer(self, seconds: float, session: Session, key: object) -> None:
-        self.timers.add(self.now, self.now + seconds, timekeeping.SessionTimer(session, key))
+        timekeeping.set_timer(self, seconds, session, key)
 
     # --- shutdown
 
     def drain(self) -> None:
         """Stops accepting requests. Requests without a worker end now; the others may finish."""
-        shutdown.drain(self)
+        shutdown.drain(self, self.bridging, self.control, self.parts.durable)
 
     def shutdown(self) -> None:
         """Ends every open request and dismisses every worker."""
-        shutdown.shutdown(self)
+        shutdown.shutdown(self, self.bridging)
 
     # --- publishing
 
@@ -469,17 +548,16 @@ class Broker(BrokerApi):
         self.publishing.relay(session, topic, body, origin, number)
 
     def identity(self) -> bytes:
-        return self.bridging.identity()
+        return identity(self)
 
     def request_name(self, request: Request) -> str:
-        return self.request_id(request.number, request.accepted)
-
-    def request_id(self, number: int, accepted: float) -> str:
-        """The id of a request of this run, as in the journal; without a journal, it has the same form."""
-        return self.recorder.request_id(number, accepted) or id_text(
-            int((self.wall + accepted) * 1000), int(self.identity()[:10], 16), number
-        )
+        return request_name(self, request)
 
     def check_invariants(self) -> None:
         """For tests: raises AssertionError if the state is inconsistent."""
-        invariants.check(self)
+        shares = [owner.runs for owner in (self.memoiser, self.keyed) if owner is not None]
+        invariants.check(self, self.bridging, shares, self.memory.hub)
+        self.siblings.check_invariants()
+        self.catalog.check_invariants()
+        self.publishing.subscriptions.check_invariants()
+        self.publishing.last_values.check_invariants()

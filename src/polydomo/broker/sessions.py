@@ -1,33 +1,31 @@
 """Sessions: opening and closing of connections, and reports of protocol violations."""
 
-from typing import TYPE_CHECKING
-
-from polydomo.broker.requests import dispatch
+from polydomo.broker.requests import dispatch, outcomes, pausing
 from polydomo.broker.requests.acceptance_times import AcceptanceTimes
+from polydomo.broker.state import State
 from polydomo.broker.workers import registration
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MAX_VIOLATIONS, WORK_VIOLATION
+from polydomo.model.request import PARKED
 from polydomo.model.service import Departure
 from polydomo.model.session import Session
 from polydomo.wire.close_reason import CloseReason
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
-
-def opened(broker: "Broker", session: Session) -> None:
+def opened(broker: State, session: Session) -> None:
     broker.newest_session += 1
     session.number = broker.newest_session
-    if broker.draining or (broker.access.rules is not None and not session.is_sibling):
+    if broker.draining or (broker.rights.in_force and not session.is_sibling):
         session.may_request = False  # each of its requests goes to ``admission.resolve``
     broker.sessions[session] = None
     if session.publishes and broker.acceptance_times is None:
         broker.acceptance_times = AcceptanceTimes()
-    broker.monitor.opened(session)
+    for listener in broker.listeners:
+        listener.opened(session)
     broker.recorder.opened(session)
 
 
-def internal(broker: "Broker", session: Session) -> None:
+def internal(broker: State, session: Session) -> None:
     """A client inside the broker, without a connection: it has a number, so that the journal can name it."""
     broker.newest_session += 1
     session.number = broker.newest_session
@@ -35,16 +33,15 @@ def internal(broker: "Broker", session: Session) -> None:
     broker.recorder.internal(session)
 
 
-def closed(broker: "Broker", session: Session, reason: CloseReason) -> None:
+def closed(broker: State, session: Session, reason: CloseReason) -> None:
     if session.disconnected:
         return
     session.disconnected = True
-    broker.backpressure.forget(session)
-    broker.memory.forget(session.link)
-    broker.publishing.forget(session)
-    broker.monitor.closed(session, reason)
+    broker.paused_clients.pop(session, None)
+    for listener in broker.listeners:
+        listener.closed(session, reason)
     broker.recorder.closed(session, str(reason))
-    broker.unattended.client_closed(session)
+    _cancel_or_keep(broker, session)
     if not session.requests:
         broker.sessions.pop(session, None)
     carried = list(broker.session_workers.get(session, ()))
@@ -54,15 +51,26 @@ def closed(broker: "Broker", session: Session, reason: CloseReason) -> None:
         registration.lose(broker, worker, Departure.LOST, str(reason))
 
 
-def refused(broker: "Broker", session: Session, what: str) -> None:
+def _cancel_or_keep(broker: State, session: Session) -> None:
+    """Cancels the requests of a closed session that need a reply, and keeps the others."""
+    for request in list(session.requests):
+        # A request that is parked for the job store is a job there, which continues without its client.
+        stored = request.state == PARKED and not pausing.holds(broker, request)
+        if stored or session.awaits_reply(request):
+            outcomes.cancel(broker, request, "the client disconnected")
+        elif not broker.unattended.keep(request, broker.policy):
+            outcomes.cancel(broker, request, "the client disconnected, and too many requests have no client")
+
+
+def refused(broker: State, session: Session, what: str) -> None:
     if broker.denied:
         session.link.charge(WORK_VIOLATION)
     else:
         violated(broker, session, f"{what} refused: {broker.refusal}")
 
 
-def violated(broker: "Broker", session: Session, what: str) -> None:
-    broker.monitor.violations += 1
+def violated(broker: State, session: Session, what: str) -> None:
+    broker.counters.violations += 1
     broker.recorder.violated(session, what)
     session.violations += 1
     session.link.charge(WORK_VIOLATION)

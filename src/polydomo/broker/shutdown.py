@@ -1,36 +1,35 @@
 """Shutdown: the broker stops accepting requests, lets open ones finish, and disconnects its workers."""
 
-from typing import TYPE_CHECKING
-
+from polydomo.broker.cluster.bridging import Bridging
+from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.requests import outcomes, queues
+from polydomo.broker.state import State
 from polydomo.broker.workers import registration
+from polydomo.broker.workers.control import Control
 from polydomo.model.request import PARKED, QUEUED, SHUTDOWN
 from polydomo.model.service import Departure
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
-
-def drain(broker: "Broker") -> None:
+def drain(broker: State, bridging: Bridging, control: Control, durable: Durable | None) -> None:
     """Stops accepting requests. Requests without a worker end now; the others may finish."""
-    _stop_accepting(broker)
+    _stop_accepting(broker, bridging)
     for service in list(broker.services.values()):
         registration.end_unserved(broker, service)
-    broker.control.end_all()
-    if broker.durable is not None:
-        broker.durable.drain()
+    control.end_all()
+    if durable is not None:
+        durable.drain()
 
 
-def _stop_accepting(broker: "Broker") -> None:
+def _stop_accepting(broker: State, bridging: Bridging) -> None:
     broker.draining = True
-    broker.bridging.offers_changed()
+    bridging.offers_changed()
     for session in broker.sessions:
         session.may_request = False
 
 
-def shutdown(broker: "Broker") -> None:
+def shutdown(broker: State, bridging: Bridging) -> None:
     """Ends all open requests and disconnects all workers."""
-    _stop_accepting(broker)
+    _stop_accepting(broker, bridging)
     for session in list(broker.sessions):
         for request in list(session.requests):
             if request.state == QUEUED:

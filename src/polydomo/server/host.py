@@ -133,13 +133,13 @@ class Host:
 
     def denied(self, what: str) -> None:
         """Counts a peer that access control rejected."""
-        denied = self.broker.monitor.denied
+        denied = self.broker.counters.denied
         denied[what] = denied.get(what, 0) + 1
 
     def count(self) -> None:
         """Passes the byte counts of the sockets to the monitor."""
-        self.broker.monitor.bytes_received = self.hub.received
-        self.broker.monitor.bytes_sent = self.bytes_sent
+        self.broker.counters.bytes_received = self.hub.received
+        self.broker.counters.bytes_sent = self.bytes_sent
 
     def admit(self, connection: BaseConnection) -> bool:
         if self.health.leaving and connection.outgoing:
@@ -148,9 +148,9 @@ class Host:
             short = self.max_connections < self.settings.limits.max_connections
             why = "the limit of open files is reached (ulimit -n)" if short else "limits.max_connections reached"
             say(LOG, logging.WARNING, "connection refused", peer=connection.peer, why=why)
-            self.broker.monitor.connections_refused += 1
+            self.broker.counters.connections_refused += 1
             return False
-        self.broker.monitor.connections_accepted += 1
+        self.broker.counters.connections_accepted += 1
         connection.since = time.monotonic()
         self.connections[connection] = None
         self.overdue.began_handshake(connection, connection.since)

@@ -106,7 +106,7 @@ class JobStore(Owner):
             lease=LeaseTimes(durable.lease, durable.lease / 4),
             disk_share=shares_of(settings.data, settings.limits.max_disk).jobs,
         )
-        self.durable = Durable(broker, self.thread, policy_of(settings), patterns_of(settings), zone_of)
+        self.durable = Durable(broker, broker, self.thread, policy_of(settings), patterns_of(settings), zone_of)
         broker.use_jobs(self.durable)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False

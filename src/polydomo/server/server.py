@@ -129,7 +129,7 @@ class BrokerServer(Host):
         memo = self.settings.memo
         if memo.services and self.broker.memoiser is None:
             self.wake()
-            self.broker.memoiser = Memoiser(self.broker, self.memo_store, memo.services, memo.versions)
+            self.broker.use_memo(Memoiser(self.broker, self.broker, self.memo_store, memo.services, memo.versions))
 
     def _count_files(self) -> None:
         """Every connection is an open file: fewer files mean fewer connections. Raises SettingError if there would be next to none."""
@@ -409,7 +409,7 @@ class BrokerServer(Host):
             self.count()
             if self.job_store is not None:
                 self.job_store.tick()
-            self.broker.monitor.tick()
+            self.broker.tick()
         except Exception:
             trouble(LOG, "internal error", during="monitoring")
         self._sweeper = self.loop.call_later(limits.SWEEP_INTERVAL, self._sweep)

@@ -20,7 +20,7 @@ class Scene:
     def __init__(self) -> None:
         self.table = Table()
         self.broker = self.table.broker
-        self.datagrams = UdpHeartbeats(self.broker)
+        self.datagrams = UdpHeartbeats(self.broker, self.broker.catalog, self.broker.changes)
         self.service = self.table.join(DbpSession, f"tcp://{HOST}:40001")
         self.service.say(b"", dbp.REGISTRATION, NOW, b'{"name": "camera", "heartbeat": 2}')
         assert self.heard() == [dbp.APPROVED]
@@ -34,7 +34,7 @@ class Scene:
 
     @property
     def counts(self) -> dict[str, int]:
-        return {kind: count for kind, count in self.broker.monitor.datagrams.items() if count}
+        return {kind: count for kind, count in self.broker.counters.datagrams.items() if count}
 
     def beat_for(self, seconds: float) -> None:
         """Beats by UDP every 2 s."""

@@ -28,7 +28,7 @@ def test_a_client_over_its_rate_that_leaves_leaves_no_timer(refuses: bool) -> No
     for _ in range(3):
         hasty.ask()
     world.broker.end_turn()
-    assert (world.broker.next_deadline() is not None) == bool(world.broker.backpressure.paused or hasty.requests)
+    assert (world.broker.next_deadline() is not None) == bool(world.broker.paused_clients or hasty.requests)
     hasty.close()
     world.broker.end_turn()
     assert world.broker.access.resume_at == 0.0

@@ -17,7 +17,7 @@ def keep_jobs(broker: Broker, patterns: "list[bytes]", backend: MemoryBackend) -
     policy.backoff = Backoff(attempts=3, first=1.0, jitter=0.0)
     policy.keep = policy.keep_dead = 1e6
     policy.repeat = 600.0
-    durable = Durable(broker, store, policy, patterns, lambda name: UTC)
+    durable = Durable(broker, broker, store, policy, patterns, lambda name: UTC)
     broker.use_jobs(durable)
     store.epoch = backend.acquire("a", "", 10.0).epoch
     durable.lead(store.epoch, backend.load(durable.now() - policy.repeat))

@@ -25,7 +25,7 @@ class World:
         self.backend = MemoryBackend()
         self.store = self._become_first(self.first)
         self.second.broker.siblings.become(1, 2)
-        self.second.broker.siblings.pass_jobs_on(self.patterns)
+        self.second.broker.relay_jobs(self.patterns)
         self.bridge = self.net.bridge(self.second, self.first, True)
         self.net.settle()
 
@@ -248,4 +248,4 @@ def test_a_pause_that_the_store_remembers_holds_in_all_processes() -> None:
     world.first.broker.control.answer(b"polydomo.pause", b'{"service":"s"}')
     world.sync()
     world.restart_first()
-    assert b"s" in world.second.broker.control.paused
+    assert b"s" in world.second.broker.paused

@@ -254,7 +254,7 @@ def test_fifty_thousand_requests_a_second_are_one_message() -> None:
     workers = [world.worker(name, beat=0.0, silence=0.0) for name in names]
     watcher = Watcher(world, b"monitor.figures")
     client = world.client()
-    broker.monitor.tick()
+    broker.tick()
     watcher.heard.clear()
     for number in range(50_000):
         broker.now += 1 / 50_000
@@ -263,11 +263,11 @@ def test_fifty_thousand_requests_a_second_are_one_message() -> None:
         broker.final(worker.me, worker.jobs.pop().token, frame(b"y", False))
         worker.tokens.clear()
     assert watcher.heard == []
-    broker.monitor.tick()
+    broker.tick()
     ((_, busy),) = watcher.heard
     assert busy["rate"] == pytest.approx(50_000, rel=0.01)
     world.wait(1.0)
-    broker.monitor.tick()
+    broker.tick()
     assert len(json.dumps(busy)) < 1.5 * len(json.dumps(watcher.heard[-1][1]))
 
 
@@ -281,7 +281,7 @@ def test_figures_are_published_once_a_second_to_subscribers() -> None:
         world.wait(0.05)
         worker.answer()
     world.wait(0.5)
-    world.broker.monitor.tick()
+    world.broker.tick()
     ((topic, found),) = watcher.heard
     assert topic == "monitor.figures"
     assert found["rate"] == 10.0
@@ -290,7 +290,7 @@ def test_figures_are_published_once_a_second_to_subscribers() -> None:
     (row,) = found["services"]
     assert (row["name"], row["state"], row["answered"], row["rate"]) == ("echo", "ready", 10, 10.0)
     world.wait(1.0)
-    world.broker.monitor.tick()
+    world.broker.tick()
     idle = watcher.heard[-1][1]
     assert idle["rate"] == 0.0
     for row in (idle, *idle["services"]):
@@ -304,7 +304,7 @@ def test_events_are_built_only_for_subscribers(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("polydomo.broker.observe.monitor.json.dumps", dumps)
     world = World()
     world.worker(b"echo").close()
-    world.broker.monitor.tick()
+    world.broker.tick()
 
 
 # --- counting -----------------------------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def test_names_without_workers_get_no_separate_tally() -> None:
 
 def test_tallies_are_bounded_and_count_everything() -> None:
     world = World()
-    world.broker.monitor.max_tallies = 3
+    world.broker.tallies.max_tallies = 3
     client = world.client()
     for number in range(6):
         worker = world.worker(b"s%d" % number)
@@ -379,8 +379,8 @@ def test_refusals_stale_replies_and_violations_are_counted() -> None:
     assert client.ask(service=b"another") is None
     world.broker.final(worker.me, b"0" * 12, b"")
     world.broker.report_violation(client, "something")
-    monitor = world.broker.monitor
-    assert (monitor.refused, monitor.stale, monitor.violations) == (1, 1, 1)
+    counters = world.broker.counters
+    assert (counters.refused, counters.stale, counters.violations) == (1, 1, 1)
     found = asked(world, client, b"polydomo.status")
     assert (found["refused"], found["stale"], found["violations"]) == (1, 1, 1)
     assert found["workers_by_state"] == {"ready": 1, "busy": 0, "late": 0}

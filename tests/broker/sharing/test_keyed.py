@@ -244,13 +244,13 @@ def test_a_client_is_paused_at_the_limits_and_never_refused() -> None:
     client = world.client()
     for number in range(5):
         client.ask_with_key(b"%d" % number, b"x")
-    assert client in world.broker.backpressure.paused
+    assert client in world.broker.paused_clients
     client.ask_with_key(b"one more", b"x")  # it was read already
     worker = world.worker(credit=9, auto_credit=0)
     while worker.jobs:
         worker.answer(b"X")
     world.broker.end_turn()
-    assert len(client.finals) == 6 and not client.failures and client not in world.broker.backpressure.paused
+    assert len(client.finals) == 6 and not client.failures and client not in world.broker.paused_clients
 
 
 @pytest.mark.parametrize("asked", [0, 2])

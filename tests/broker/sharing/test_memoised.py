@@ -12,8 +12,10 @@ def start(
     patterns: list[str] | None = None, store: MemoValues | None = None, version: str = ""
 ) -> tuple[World, Memoiser]:
     world = World()
-    memoiser = Memoiser(world.broker, store or MemoValues(), patterns or ["echo"], {"echo": version} if version else {})
-    world.broker.memoiser = memoiser
+    memoiser = Memoiser(
+        world.broker, world.broker, store or MemoValues(), patterns or ["echo"], {"echo": version} if version else {}
+    )
+    world.broker.use_memo(memoiser)
     return world, memoiser
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polydomo.broker.requests.request_names import request_id
 from polydomo.model.service import Worker
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.bridge.session import HEADER, BridgedRequest, BridgeSession
@@ -113,7 +114,7 @@ def test_input_of_a_closed_bridge_is_not_a_violation(node: Node) -> None:
     far.say(b"BEAT")
     far.say(b"REQUEST", b"1", b"there", b"0", b"", b"", OTHER)
     assert far.link.closing is None and far.heard() == []
-    assert node.broker.monitor.violations == 0 and not node.broker.open_requests
+    assert node.broker.counters.violations == 0 and not node.broker.open_requests
 
 
 def test_a_request_out_and_its_answer(node: Node) -> None:
@@ -122,7 +123,7 @@ def test_a_request_out_and_its_answer(node: Node) -> None:
     client = node.peer()
     client.ask(b"s", timeout=1.5)
     ((word, key, service, left, trace, parent, path, body),) = far.heard()
-    name = node.broker.request_id(1, node.broker.now).encode()
+    name = request_id(node.broker, 1, node.broker.now).encode()
     assert (word, service, left, parent, path, body) == (b"REQUEST", b"s", b"1500", name, node.identity, b"hello")
     assert trace == b"00-%s%016x-%016x-01" % (node.identity, 1, 1)
     far.say(b"PARTIAL", key, b"half")

@@ -233,7 +233,8 @@ def test_a_served_queue_is_not_given_to_default() -> None:
 def test_the_service_that_runs_a_request_decides_whether_it_is_memoised(memoised: str, hits: int) -> None:
     """A queue without workers falls back to ``default``: that service runs the request, and its name is compared with ``memo.services``."""
     table = Table()
-    memoiser = table.broker.memoiser = Memoiser(table.broker, MemoValues(), [memoised], {})
+    memoiser = Memoiser(table.broker, table.broker, MemoValues(), [memoised], {})
+    table.broker.use_memo(memoiser)
     worker, client = worker_at(table, slots=2), table.join(EmqpSession)
     for number in range(2):
         request(client, b"m%d" % number, queue=b"nobody")

@@ -142,5 +142,5 @@ def test_a_ready_that_access_control_denies_is_no_violation(world: World) -> Non
     peer = world.connect()
     peer.session.principal = "alice"
     peer.ready(1, "echo")
-    assert world.broker.monitor.denied == {"offer": 1} and not world.broker.workers
-    assert world.notes.violations == [] and world.broker.monitor.violations == 0
+    assert world.broker.counters.denied == {"offer": 1} and not world.broker.workers
+    assert world.notes.violations == [] and world.broker.counters.violations == 0

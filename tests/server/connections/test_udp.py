@@ -108,7 +108,7 @@ def state(server: BrokerServer) -> str:
 
 
 def count(server: BrokerServer, kind: str) -> int:
-    return server.broker.monitor.datagrams[kind]
+    return server.broker.counters.datagrams[kind]
 
 
 def test_beats_by_udp_are_answered_by_broadcast_and_both_go_on() -> None:

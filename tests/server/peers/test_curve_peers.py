@@ -97,7 +97,7 @@ def test_publish_and_subscribe(place: Place, broker: polydomo.testing.Broker) ->
         except zmq.Again:
             continue
     assert broker._server is not None
-    denied = broker._server.broker.monitor.denied
+    denied = broker._server.broker.counters.denied
 
     def refused() -> bool:
         """A PUB drops what it sends before it knows the subscription, maybe just before the message that came through."""
@@ -278,20 +278,20 @@ def test_a_worker_without_the_right_is_denied_once(
     """A denial is no violation of the protocol: it is one line in the log, and counted once."""
     assert broker._server is not None
     core = broker._server.broker
-    before = core.monitor.violations
-    core.monitor.denied.pop("offer", None)
+    before = core.counters.violations
+    core.counters.denied.pop("offer", None)
     name = f"no-{protocol}".encode()
     with caplog.at_level(logging.WARNING, "polydomo"):
         server = Server(place.socket(zmq.DEALER, broker.url, "alice"), protocol, name)
         try:
-            broker.wait_until(lambda server: server.broker.monitor.denied.get("offer", 0) > 0)
+            broker.wait_until(lambda server: server.broker.counters.denied.get("offer", 0) > 0)
             assert name not in {service.name for service in core.services.values() if service.workers}
         finally:
             server.close()
-    assert core.monitor.denied.pop("offer", None) == 1
+    assert core.counters.denied.pop("offer", None) == 1
     lines = [record.__dict__["fields"] for record in caplog.records if record.levelno >= logging.WARNING]
     assert [line["why"] for line in lines] == [f"alice may not offer 'no-{protocol}'"]
-    assert core.monitor.violations == before
+    assert core.counters.violations == before
 
 
 @pytest.mark.parametrize("protocol", ["mdx", "mdp1"])
@@ -301,7 +301,7 @@ def test_a_denied_typed_worker_that_registers_again_is_one_line(
     """Its READY and its schema are denied, again and again: each is counted, and the log has one line a minute."""
     assert broker._server is not None
     core = broker._server.broker
-    core.monitor.denied.pop("offer", None)
+    core.counters.denied.pop("offer", None)
 
     def add(a: int, b: int) -> int:
         return a + b
@@ -309,8 +309,8 @@ def test_a_denied_typed_worker_that_registers_again_is_one_line(
     worker = polydomo.Worker(broker.url, protocol=protocol, **place.keys("alice"))
     worker.add(f"add-{protocol}", add)
     with caplog.at_level(logging.WARNING, "polydomo"), worker:
-        broker.wait_until(lambda server: server.broker.monitor.denied.get("offer", 0) >= 4)
-    core.monitor.denied.pop("offer", None)
+        broker.wait_until(lambda server: server.broker.counters.denied.get("offer", 0) >= 4)
+    core.counters.denied.pop("offer", None)
     lines = [record.__dict__["fields"] for record in caplog.records if record.name == "polydomo.broker"]
     assert [line["why"] for line in lines] == [f"alice may not offer 'add-{protocol}'"]
     rejected = [record for record in caplog.records if "rejected the schema" in record.getMessage()]
@@ -337,7 +337,7 @@ def test_a_bridge_needs_the_right(place: Place, broker: polydomo.testing.Broker,
         "bridge.server_key": place.file("server.key"),
     }
     with polydomo.testing.broker(settings=settings):
-        broker.wait_until(lambda server: server.broker.monitor.denied.get("bridge", 0) > 0)
+        broker.wait_until(lambda server: server.broker.counters.denied.get("bridge", 0) > 0)
 
 
 def test_a_libzmq_program_in_c(place: Place, broker: polydomo.testing.Broker, worker: None, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ One entry is all that a new service needs; docs/monitoring.md has a table of the
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from polydomo.broker.builtin.service import (
     FIRST,
@@ -21,25 +20,25 @@ from polydomo.broker.cluster import merging
 from polydomo.broker.guard.rules import ADMIN, CALL, INSPECT
 from polydomo.broker.jobs import services, titanic
 from polydomo.broker.jobs.durable import Durable
-from polydomo.broker.observe import figures, inspection
+from polydomo.broker.observe import inspection
+from polydomo.broker.observe.parts import Parts
 from polydomo.broker.reserved_names import ACCEPT, JOIN
+from polydomo.broker.service_table import has_worker
 from polydomo.limits import MAX_CONTROL, MAX_LOG_QUERY
 from polydomo.model.job_messages import answer_body, error_header, read_message
 from polydomo.model.request import ABANDON, Request
 from polydomo.wire.frames import Body, flat
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
-
 Row = dict[str, object]
 
 
-def build(broker: "Broker") -> BuiltinServices:
+def build(parts: Parts) -> BuiltinServices:
     """The services of one broker."""
-    return BuiltinServices([*_inspection(broker), *_control(broker), *_jobs(broker), *_processes(broker)])
+    return BuiltinServices([*_inspection(parts), *_control(parts), *_jobs(parts), *_processes()])
 
 
-def _inspection(broker: "Broker") -> "list[BuiltinService]":
+def _inspection(parts: Parts) -> "list[BuiltinService]":
+    state = parts.state
     return [
         BuiltinService(
             b"mmi.service",
@@ -47,13 +46,13 @@ def _inspection(broker: "Broker") -> "list[BuiltinService]":
             "`200` if a worker offers the service named in the body, or if it is one of these services, otherwise `404`; any other `mmi.*` "
             "returns `501`",
             # RFC 18: "the broker may integrate services directly rather than using MDP/Worker"
-            lambda asked: b"200" if is_known(broker, asked.body) or broker.has_worker(asked.body) else b"404",
+            lambda asked: b"200" if is_known(parts, asked.body) or has_worker(state, asked.body) else b"404",
         ),
         BuiltinService(
             b"polydomo.status",
             INSPECT,
             "totals since the start",
-            lambda asked: inspection.status(broker),
+            lambda asked: inspection.status(parts),
             merge=merging.status,
             path="/v1/status",
         ),
@@ -61,7 +60,7 @@ def _inspection(broker: "Broker") -> "list[BuiltinService]":
             b"polydomo.figures",
             INSPECT,
             "rates and latencies of the last second, by service; states; recent events: as published under `monitor.figures`",
-            lambda asked: figures.figures(broker),
+            lambda asked: parts.figures.figures(),
             merge=merging.figures,
             path="/v1/figures",
         ),
@@ -69,7 +68,7 @@ def _inspection(broker: "Broker") -> "list[BuiltinService]":
             b"polydomo.services",
             INSPECT,
             "a list: name, workers, idle, queued, state, ...",
-            rows=lambda: inspection.service_rows(broker),
+            rows=lambda: inspection.service_rows(state),
             merge=merging.by_name,
             path="/v1/services",
         ),
@@ -77,7 +76,7 @@ def _inspection(broker: "Broker") -> "list[BuiltinService]":
             b"polydomo.workers",
             INSPECT,
             "a list: protocol, dialect, peer, services, state, held, ...",
-            rows=lambda: inspection.worker_rows(broker),
+            rows=lambda: inspection.worker_rows(state),
             merge=merging.lists,
             path="/v1/workers",
         ),
@@ -85,7 +84,7 @@ def _inspection(broker: "Broker") -> "list[BuiltinService]":
             b"polydomo.clients",
             INSPECT,
             "a list of connections that are not workers",
-            rows=lambda: inspection.client_rows(broker),
+            rows=lambda: inspection.client_rows(state),
             merge=merging.lists,
             path="/v1/clients",
         ),
@@ -94,7 +93,7 @@ def _inspection(broker: "Broker") -> "list[BuiltinService]":
             INSPECT,
             "a list of requests that are queued, running, or abandoned by their client while a worker still runs them, with their age and "
             "why they wait; at most 1,000",
-            lambda asked: inspection.requests(broker),
+            lambda asked: inspection.requests(state),
             merge=merging.limited,
             path="/v1/requests",
         ),
@@ -102,7 +101,7 @@ def _inspection(broker: "Broker") -> "list[BuiltinService]":
             b"polydomo.gone",
             INSPECT,
             "workers, services and clients that disconnected recently, and why",
-            lambda asked: {kind: list(gone.values()) for kind, gone in broker.monitor.gone.items()},
+            lambda asked: {kind: list(gone.values()) for kind, gone in parts.monitor.gone.items()},
             merge=merging.gone,
             path="/v1/gone",
         ),
@@ -110,9 +109,7 @@ def _inspection(broker: "Broker") -> "list[BuiltinService]":
             b"polydomo.logs",
             INSPECT,
             "log records; the body may contain [filters](logs.md#a-record-on-the-wire)",
-            lambda asked: broker.publishing.log_records.answer(
-                asked.body if len(asked.body) <= MAX_LOG_QUERY else b"?"
-            ),
+            lambda asked: parts.publishing.log_records.answer(asked.body if len(asked.body) <= MAX_LOG_QUERY else b"?"),
             path="/v1/logs",
             takes=QUERY,
         ),
@@ -120,7 +117,7 @@ def _inspection(broker: "Broker") -> "list[BuiltinService]":
             b"polydomo.journal",
             INSPECT,
             "the status of the journal; with the body `flush`, rows in memory are written to disk",
-            lambda asked: broker.recorder.journal(asked.body == b"flush"),
+            lambda asked: state.recorder.journal(asked.body == b"flush"),
             merge=merging.journal,
             path="/v1/journal",
         ),
@@ -128,14 +125,14 @@ def _inspection(broker: "Broker") -> "list[BuiltinService]":
             b"polydomo.topics",
             INSPECT,
             "topics with the size and the beginning of their last value; the body may be a prefix",
-            lambda asked: inspection.topics(broker, asked.principal, asked.body),
+            lambda asked: inspection.topics(parts, asked.principal, asked.body),
             path="/v1/topics",
         ),
         BuiltinService(
             b"polydomo.catalog",
             INSPECT,
             "a list: the services of the catalog, of all protocols",
-            lambda asked: broker.directory.first().encode(),
+            lambda asked: parts.directory.first().encode(),
             process=OFFERED,
             path="/v1/catalog",
         ),
@@ -143,7 +140,7 @@ def _inspection(broker: "Broker") -> "list[BuiltinService]":
             b"polydomo.schema",
             INSPECT,
             "the schemas of typed services by name; with a name as the body, the schema of that service",
-            lambda asked: _schema(broker, asked),
+            lambda asked: _schema(parts, asked),
             path="/v1/schema",
             takes=NAME,
         ).for_bodies(
@@ -152,7 +149,7 @@ def _inspection(broker: "Broker") -> "list[BuiltinService]":
                 b"polydomo.schema",
                 ITSELF,
                 "a worker describes its service, which it must have the right to offer",
-                lambda asked: _schema(broker, asked),
+                lambda asked: _schema(parts, asked),
                 merge=merging.first,
             ),
         ),
@@ -160,7 +157,7 @@ def _inspection(broker: "Broker") -> "list[BuiltinService]":
             b"polydomo.memo",
             INSPECT,
             "stored replies of memoised services; the body may be a JSON object with `op`: `ls` or `stats`",
-            lambda asked: inspection.memo(broker, asked.body),
+            lambda asked: inspection.memo(parts, asked.body),
             process=OFFERED,
         ).for_bodies(
             lambda body: inspection.memo_command(body).get("op") == "rm",
@@ -168,7 +165,7 @@ def _inspection(broker: "Broker") -> "list[BuiltinService]":
                 b"polydomo.memo",
                 ADMIN,
                 "the `op` `rm` removes stored replies",
-                lambda asked: inspection.memo(broker, asked.body),
+                lambda asked: inspection.memo(parts, asked.body),
                 process=OFFERED,
             ),
         ),
@@ -176,14 +173,14 @@ def _inspection(broker: "Broker") -> "list[BuiltinService]":
             b"polydomo.login",
             INSPECT,
             "a one-time code with which a browser logs in as this client",
-            lambda asked: inspection.login(broker, asked.principal),
+            lambda asked: inspection.login(parts, asked.principal),
             process=FIRST,
         ),
         BuiltinService(
             b"polydomo.window",
             INSPECT,
             "the number of open requests for the service named in the body that keeps its workers busy ([why](protocols/memo01.md))",
-            lambda asked: inspection.window(broker, asked.session, asked.body),
+            lambda asked: inspection.window(state, asked.session, asked.body),
             merge=merging.window,
         ),
         BuiltinService(
@@ -195,12 +192,12 @@ def _inspection(broker: "Broker") -> "list[BuiltinService]":
     ]
 
 
-def _control(broker: "Broker") -> "list[BuiltinService]":
+def _control(parts: Parts) -> "list[BuiltinService]":
     """Each takes a JSON object that names a ``service``, a ``worker`` or a ``request`` (``workers/control.py``)."""
 
     def control(name: bytes, says: str) -> BuiltinService:
         return BuiltinService(
-            name, ADMIN, says, lambda asked: broker.control.answer(asked.name, asked.body), merge=merging.orders
+            name, ADMIN, says, lambda asked: parts.control.answer(asked.name, asked.body), merge=merging.orders
         )
 
     return [
@@ -211,12 +208,12 @@ def _control(broker: "Broker") -> "list[BuiltinService]":
     ]
 
 
-def _jobs(broker: "Broker") -> "list[BuiltinService]":
+def _jobs(parts: Parts) -> "list[BuiltinService]":
     """Durable jobs and schedules (``jobs/services.py``), and Titanic (``jobs/titanic.py``)."""
 
     def durable() -> Durable:
-        assert broker.durable is not None, "a service that needs the job store was asked without one"
-        return broker.durable
+        assert parts.durable is not None, "a service that needs the job store was asked without one"
+        return parts.durable
 
     def without_store(asked: Asked) -> object:
         return flat(answer_body(error_header("no-store", services.WITHOUT_STORE)))
@@ -280,7 +277,7 @@ def _jobs(broker: "Broker") -> "list[BuiltinService]":
     ]
 
 
-def _processes(broker: "Broker") -> "list[BuiltinService]":
+def _processes() -> "list[BuiltinService]":
     return [
         # Its requests are not answered but run: ``admission`` passes them to ``sharing.keyed``.
         BuiltinService(
@@ -289,11 +286,11 @@ def _processes(broker: "Broker") -> "list[BuiltinService]":
     ]
 
 
-def is_known(broker: "Broker", name: bytes) -> bool:
+def is_known(parts: Parts, name: bytes) -> bool:
     """Whether the broker answers this name to clients."""
-    service = broker.builtin.by_name.get(name)
-    return service is not None and service.right != PROCESSES and not (service.needs_store() and broker.durable is None)
+    service = parts.state.builtin.by_name.get(name)
+    return service is not None and service.right != PROCESSES and not (service.needs_store() and parts.durable is None)
 
 
-def _schema(broker: "Broker", asked: Asked) -> bytes:
-    return broker.schemas.answer(asked.session, asked.body, asked.principal).encode()
+def _schema(parts: Parts, asked: Asked) -> bytes:
+    return parts.schemas.answer(asked.session, asked.body, asked.principal).encode()

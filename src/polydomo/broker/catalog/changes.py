@@ -1,27 +1,31 @@
-"""Changes of the catalog (DBP), reported to the monitor; and heartbeats over UDP."""
+"""Changes of the catalog (DBP), reported to a listener (``observe.monitor``)."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from polydomo.broker.catalog.catalog import CatalogEntry
+from polydomo.broker.catalog.catalog import Catalog, CatalogEntry
 from polydomo.model.service import LATE
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
+
+class CatalogListener(Protocol):
+    def catalogued(self, entry: CatalogEntry) -> None:
+        """A service of the catalog changed."""
+        raise NotImplementedError
 
 
-def udp_heartbeat(broker: "Broker", name: str, address: str) -> None:
-    broker.catalog.udp_heartbeat(broker.now, name, address)
-    report(broker)
+class CatalogChanges:
+    def __init__(self, catalog: Catalog, listener: CatalogListener) -> None:
+        self._catalog = catalog
+        self._listener = listener
 
-
-def report(broker: "Broker") -> None:
-    if broker.catalog.changed:
-        changed, broker.catalog.changed = broker.catalog.changed, []
-        for entry in changed:
-            broker.monitor.catalogued(entry)
-            if entry.state == LATE and entry.datagram:
-                # "In the event of a missing beat, heartbeats will switch over to reliable TCP connections"
-                probe(entry)
+    def report(self) -> None:
+        catalog = self._catalog
+        if catalog.changed:
+            changed, catalog.changed = catalog.changed, []
+            for entry in changed:
+                self._listener.catalogued(entry)
+                if entry.state == LATE and entry.datagram:
+                    # "In the event of a missing beat, heartbeats will switch over to reliable TCP connections"
+                    probe(entry)
 
 
 def probe(entry: CatalogEntry) -> None:

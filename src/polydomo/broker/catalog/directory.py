@@ -6,25 +6,31 @@ is built once and shared by all clients; if it is long, at most once per ``DIREC
 
 import json
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from polydomo.broker.catalog import changes as catalog_changes
-from polydomo.broker.guard.access import REGISTER
+from polydomo.broker.catalog.catalog import Catalog
+from polydomo.broker.catalog.changes import CatalogChanges
+from polydomo.broker.guard.access import Access
+from polydomo.broker.guard.rules import REGISTER
+from polydomo.broker.observe.schemas import Schemas
+from polydomo.broker.state import State
 from polydomo.limits import DIRECTORY_INTERVAL, DIRECTORY_SMALL, MAX_LISTED, WORK_OFFER
 from polydomo.model.directory_api import DirectoryApi
 from polydomo.model.service import Service
 from polydomo.model.session import Session
 from polydomo.protocols.dbp.session import host_of
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
-
 Row = dict[str, object]
 
 
 class Directory(DirectoryApi):
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(
+        self, broker: State, access: Access, catalog: Catalog, changes: CatalogChanges, schemas: Schemas
+    ) -> None:
         self._broker = broker
+        self._access = access
+        self._catalog = catalog
+        self._changes = changes
+        self._schemas = schemas
         self._page = b""
         self._made = float("-inf")  # when
 
@@ -33,34 +39,34 @@ class Directory(DirectoryApi):
     def register(self, session: Session, name: str, address: str, info: Row, interval: float) -> str:
         broker = self._broker
         session.link.charge(WORK_OFFER)
-        if not broker.access.may(session, REGISTER, name):
+        if not self._access.may(session, REGISTER, name):
             return broker.refusal
         refusal = self._refusal(name, address)
         if not refusal:
-            refusal = broker.catalog.register(broker.now, name, address, info, interval, session)
-        catalog_changes.report(broker)
+            refusal = self._catalog.register(broker.now, name, address, info, interval, session)
+        self._changes.report()
         return refusal
 
     def update(self, session: Session, name: str, address: str, changes: Row) -> str:
         broker = self._broker
-        if not broker.access.may(session, REGISTER, name):
+        if not self._access.may(session, REGISTER, name):
             return broker.refusal
         session.link.charge(WORK_OFFER)
-        refusal = broker.catalog.update(broker.now, name, address, changes, session)
-        catalog_changes.report(broker)
+        refusal = self._catalog.update(broker.now, name, address, changes, session)
+        self._changes.report()
         return refusal
 
     def heartbeat(self, name: str, address: str) -> bool:
-        known = self._broker.catalog.heartbeat(self._broker.now, name, address)
-        catalog_changes.report(self._broker)
+        known = self._catalog.heartbeat(self._broker.now, name, address)
+        self._changes.report()
         return known
 
     def beats_by_udp(self, name: str) -> bool:
-        return self._broker.catalog.beats_by_udp(self._broker.now, name)
+        return self._catalog.beats_by_udp(self._broker.now, name)
 
     def remove(self, name: str, address: str, why: str) -> bool:
-        known = self._broker.catalog.remove(self._broker.now, name, address, why)
-        catalog_changes.report(self._broker)
+        known = self._catalog.remove(self._broker.now, name, address, why)
+        self._changes.report()
         return known
 
     # --- listings
@@ -68,7 +74,7 @@ class Directory(DirectoryApi):
     def lookup(self, name: str) -> Row | None:
         """The information about an active service."""
         service = self._offered(name)
-        entry = self._broker.catalog.active(name)
+        entry = self._catalog.active(name)
         if entry is not None and (service is None or _comes_from(service, entry.address)):
             return entry.info
         return None if service is None else self._row(name, service)
@@ -76,7 +82,7 @@ class Directory(DirectoryApi):
     def text_of(self, name: str) -> str | None:
         """The same as JSON."""
         service = self._offered(name)
-        entry = self._broker.catalog.active(name)
+        entry = self._catalog.active(name)
         if entry is not None and (service is None or _comes_from(service, entry.address)):
             return entry.text
         return None if service is None else self._text(name, service)
@@ -94,8 +100,8 @@ class Directory(DirectoryApi):
                 except UnicodeDecodeError:
                     continue  # JSON cannot represent it
                 texts[name] = self._text(name, service)
-        for name in self._broker.catalog.active_entries():
-            entry = self._broker.catalog.entries[name]
+        for name in self._catalog.active_entries():
+            entry = self._catalog.entries[name]
             offered = self._offered(entry.name)
             if offered is None or _comes_from(offered, entry.address):
                 texts[entry.name] = entry.text
@@ -112,7 +118,7 @@ class Directory(DirectoryApi):
     def first(self) -> str:
         """At most ``MAX_LISTED`` active services, as a JSON list."""
         found: dict[str, str] = {}
-        for entry in islice(self._broker.catalog.entries.values(), MAX_LISTED):
+        for entry in islice(self._catalog.entries.values(), MAX_LISTED):
             text = self.text_of(entry.name)
             if text is not None:
                 found[entry.name] = text
@@ -150,7 +156,7 @@ class Directory(DirectoryApi):
             "address": self._broker.address,
             "workers": len(service.workers),
         }
-        schema = self._broker.schemas.find(service.name)
+        schema = self._schemas.find(service.name)
         if schema is None:
             return json.dumps(row)
         row["description"] = schema.description

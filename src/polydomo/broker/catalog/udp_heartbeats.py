@@ -4,17 +4,16 @@
 Malformed and forged datagrams are counted and ignored.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from polydomo.broker.catalog import changes
+from polydomo.broker.catalog.catalog import Catalog
+from polydomo.broker.catalog.changes import CatalogChanges, probe
+from polydomo.broker.state import State
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.limits import UDP_PROBE
 from polydomo.model.service import LEFT, LOST
 from polydomo.protocols.dbp import session as dbp
 from polydomo.protocols.dbp import udp
-
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
 BEAT: Final = "beat"
 GOODBYE: Final = "goodbye"
@@ -26,36 +25,39 @@ SENT: Final = "sent"
 class UdpHeartbeats:
     """``receive`` handles incoming datagrams. At ``due``, the owner of the sockets broadcasts what ``beats`` returns."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: State, catalog: Catalog, changes: CatalogChanges) -> None:
         self.broker = broker
+        self._catalog = catalog
+        self._changes = changes
         self.last_broadcast = float("-inf")
         for kind in (BEAT, GOODBYE, MALFORMED, FORGED, SENT):
-            broker.monitor.datagrams.setdefault(kind, 0)
+            broker.counters.datagrams.setdefault(kind, 0)
 
     def receive(self, data: bytes, host: str) -> str:
         """Handles a datagram from the IP address ``host``. Returns its type, which is also counted."""
         kind = self._judge(udp.read(data), host)
-        self.broker.monitor.datagrams[kind] += 1
+        self.broker.counters.datagrams[kind] += 1
         return kind
 
     def _judge(self, datagram: "udp.Datagram | None", host: str) -> str:
         if datagram is None:
             return MALFORMED
-        entry = self.broker.catalog.entries.get(datagram.name)
+        entry = self._catalog.entries.get(datagram.name)
         if entry is None or entry.address != host or entry.state in (LOST, LEFT):
             return FORGED
         if datagram.command == dbp.DISCONNECT:
             # "confirmed over TCP": the service is probed there, and only its answer or silence there can remove it
             if self.broker.now >= entry.probed + max(entry.beat, UDP_PROBE):
                 entry.probed = self.broker.now  # departures can be forged, so the probes they trigger are limited
-                changes.probe(entry)
+                probe(entry)
             return GOODBYE
-        changes.udp_heartbeat(self.broker, datagram.name, host)
+        self._catalog.udp_heartbeat(self.broker.now, datagram.name, host)
+        self._changes.report()
         return BEAT
 
     def due(self) -> float | None:
         """When the next broadcast is due; None if no active service uses UDP."""
-        interval = self.broker.catalog.broadcast_interval()
+        interval = self._catalog.broadcast_interval()
         return max(self.broker.now, self.last_broadcast + interval) if interval else None
 
     def beats(self, ports: "list[int]") -> "list[bytes]":
@@ -65,5 +67,5 @@ class UdpHeartbeats:
         if when is None or broker.now + TIME_TOLERANCE < when:
             return []
         self.last_broadcast = broker.now
-        broker.monitor.datagrams[SENT] += len(ports)
+        broker.counters.datagrams[SENT] += len(ports)
         return [udp.write(dbp.HEARTBEAT, str(port), broker.now + broker.wall) for port in ports]

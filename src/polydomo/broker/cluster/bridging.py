@@ -5,49 +5,42 @@ requests from there. Each offer lists the brokers on its route, which prevents l
 offer, and a broker that lost a service does not accept it back from a broker that learned it from here.
 """
 
-from typing import TYPE_CHECKING
-
-from polydomo.broker import service_table
-from polydomo.broker.guard.access import BRIDGE, OFFER
+from polydomo.broker import service_room, service_table
+from polydomo.broker.cluster.siblings import Siblings
+from polydomo.broker.guard.access import Access
+from polydomo.broker.guard.rules import BRIDGE, OFFER
+from polydomo.broker.identity import identity
+from polydomo.broker.interfaces import Routes
 from polydomo.broker.requests import deadlines, dispatch, outcomes, queues, replies
 from polydomo.broker.reserved_names import is_reserved
+from polydomo.broker.state import State
 from polydomo.broker.workers import registration
-from polydomo.limits import MAX_CARRIERS, MAX_HOPS, MAX_RELAYED, MAX_SERVICE_NAME, RELAY_JUMP, WORK_OFFER, WORK_REQUEST
+from polydomo.limits import MAX_HOPS, MAX_SERVICE_NAME, WORK_OFFER, WORK_REQUEST
 from polydomo.model.request import DONE, FAILED, NO_HISTORY, NO_WORKER, OUTCOMES, REFUSED, SHUTDOWN, Request
 from polydomo.model.service import Path, Service, Worker
 from polydomo.model.session import Session
 from polydomo.wire.frames import Body
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
-
 NOT_ACCEPTED = (NO_WORKER, REFUSED, SHUTDOWN)  # the other broker did not run the request, so it may be sent elsewhere
 
 
-class Bridging:
-    def __init__(self, broker: "Broker") -> None:
+class Bridging(Routes):
+    def __init__(self, broker: State, access: Access, siblings: Siblings) -> None:
         self._broker = broker
-        self._identity = b""
+        self._access = access
+        self._siblings = siblings
         self.offered: dict[Worker, dict[bytes, Path]] = {}  # bridge -> the services offered to the other broker
         self.learned: dict[Worker, dict[bytes, Service]] = {}  # bridge -> the services that it offers
         self.missed: dict[tuple[Worker, bytes], Path] = {}  # offers that did not fit into the service table
         self.blocked: dict[Service, None] = {}  # services with queued requests whose bridges are all full
-        self.relayed: dict[tuple[bytes, bytes], tuple[int, Session]] = {}  # origin, topic -> number of the last
-        # publication, and the bridge it came over; least recent first
-        self.carriers: dict[bytes, tuple[Session, int]] = {}  # origin -> its bridge, and the highest number
-
-    def identity(self) -> bytes:
-        if not self._identity:
-            self._identity = self._broker.random_bytes(8).hex().encode()
-        return self._identity
 
     # --- bridges come and go
 
     def open(self, session: Session, peer: bytes, window: int) -> Worker | None:
         broker = self._broker
-        if not broker.access.may(session, BRIDGE, ""):
+        if not self._access.may(session, BRIDGE, ""):
             return None
-        if peer == self.identity():
+        if peer == identity(self._broker):
             broker.refusal = "the bridge connects the broker to itself"
             return None
         if broker.draining:
@@ -63,13 +56,13 @@ class Bridging:
             for service in list(broker.services.values()):
                 self._update_offer(worker, service)
             if session.is_sibling:
-                broker.siblings.opened(worker)
+                self._siblings.opened(worker)
         return worker
 
     def bridge_lost(self, worker: Worker, held: "list[Request]") -> None:
         """Removes a bridge from its services, after its requests have been requeued."""
         learned = self.learned.pop(worker, {})
-        self._broker.siblings.lost(worker)
+        self._siblings.lost(worker)
         self.offered.pop(worker, None)
         self.missed = {offer: path for offer, path in self.missed.items() if offer[0] is not worker}
         for service in learned.values():
@@ -91,10 +84,10 @@ class Bridging:
         if (
             not path
             or len(path) > broker.tuning.bridge_hops
-            or self.identity() in path
+            or identity(self._broker) in path
             or (is_reserved(name) and not worker.session.is_sibling)
             or len(name) > MAX_SERVICE_NAME
-            or not (worker.session.is_sibling or broker.access.may(worker.session, OFFER, name))
+            or not (worker.session.is_sibling or self._access.may(worker.session, OFFER, name))
         ):
             if known is not None:
                 del learned[name]
@@ -102,15 +95,15 @@ class Bridging:
                 self._routes_changed(known)
             return
         new = name not in broker.services and not (worker.session.is_sibling and name in broker.builtin.offered)
-        if new and not service_table.make_room(broker, [name], worker.session):
+        if new and not service_room.make_room(broker, [name], worker.session):
             if len(self.missed) < broker.policy.max_services:
                 self.missed[worker, name] = path
             return
         service = service_table.find_or_add(broker, name)
         service.remote[worker] = path
         learned[name] = service
-        if broker.durable is not None:
-            broker.durable.offered[name] = None  # jobs may wait for it
+        if broker.offered is not None:
+            broker.offered[name] = None  # jobs may wait for it
         self._routes_changed(service)
 
     def retry_missed(self) -> None:
@@ -155,7 +148,7 @@ class Bridging:
         """Offers the other broker the shortest route to the service that does not pass through that broker, if the route changed."""
         session = worker.session
         path: Path = ()
-        if self._broker.access.may_know(session, service.name):
+        if self._access.may_know(session, service.name):
             path = self._shortest_path(service, worker, session.peer_identity)
         offered = self.offered[worker]
         if path == offered.get(service.name, ()):
@@ -168,7 +161,7 @@ class Bridging:
             session.withdraw_service(service.name)
 
     def _shortest_path(self, service: Service, asking: Worker, peer: bytes) -> Path:
-        here = self.identity()
+        here = identity(self._broker)
         sibling = asking.session.is_sibling
         if self._broker.draining and not sibling:
             return ()
@@ -183,6 +176,19 @@ class Bridging:
         return (here, *best) if best and len(best) < self._broker.tuning.bridge_hops else ()
 
     # --- requests to other brokers
+
+    def queued(self, service: Service) -> None:
+        if service.workers:
+            self._siblings.queued(service)
+        else:
+            self.send_queued(service)
+
+    def has_room(self) -> None:
+        if self.blocked:
+            self.send_blocked()
+
+    def forget(self, service: Service) -> None:
+        self._siblings.forget(service)
 
     def send_queued(self, service: Service) -> None:
         """Sends queued requests of a service without local workers over a bridge. A request from another broker that has no route from here
@@ -233,7 +239,7 @@ class Bridging:
         broker = self._broker
         request = worker.held.get(token)
         if request is None or request.state == DONE or request.history is not NO_HISTORY:
-            if broker.final(worker, token, body):
+            if worker.session.broker.final(worker, token, body):
                 dispatch.add_credit(broker, worker)
             return
         del worker.held[token]
@@ -259,7 +265,7 @@ class Bridging:
                     broker, request, SHUTDOWN, text
                 )  # uses up no attempt of the durable job, which runs again
             elif code in NOT_ACCEPTED:
-                service_table.restore(broker, request)
+                service_room.restore(broker, request)
                 registration.requeue(broker, request, worker, f"{code} at the other broker: {text}")
                 if request.state != DONE:
                     self._serve_again(request.service, request)
@@ -268,43 +274,6 @@ class Bridging:
             else:
                 replies.failed(broker, request, code, text)
         dispatch.add_credit(broker, worker)
-
-    # --- publications of other brokers
-
-    def first_seen(self, session: Session, origin: bytes, topic: bytes, number: int) -> bool:
-        """Whether a publication of another broker is new and arrived over the right bridge: the direct bridge to that broker if there is
-        one, otherwise the first bridge that delivered a publication of it, as long as that bridge exists. Over one bridge, the
-        publications of a topic arrive in order, so comparing with the last number is enough."""
-        if origin == self.identity():
-            return False
-        own = session.peer_identity == origin
-        carrier, highest = self.carriers.get(origin, (session, 0))
-        if carrier is not session:
-            if not own and not carrier.disconnected:
-                return False
-            highest = 0
-        if highest and number > highest + RELAY_JUMP:
-            self._broker.report_violation(
-                session, f"the sequence number of a publication jumped from {highest} to {number}"
-            )
-            return False
-        key = (origin, topic)
-        last, before = self.relayed.get(key, (0, session))
-        if number <= last and (before is session or not own or self._is_last_value(origin, topic, number)):
-            return False
-        self.carriers[origin] = session, max(highest, number)
-        self.relayed.pop(key, None)
-        self.relayed[key] = number, session
-        if len(self.relayed) > MAX_RELAYED:
-            del self.relayed[next(iter(self.relayed))]
-        if len(self.carriers) > MAX_CARRIERS:
-            del self.carriers[next(iter(self.carriers))]
-        return True
-
-    def _is_last_value(self, origin: bytes, topic: bytes, number: int) -> bool:
-        """Whether the publication is already the topic's last value, because a new bridge sends it again."""
-        value = self._broker.publishing.last_values.get(topic)
-        return value is not None and value.origin == origin and value.number == number
 
     # --- requests held by other brokers for too long
 

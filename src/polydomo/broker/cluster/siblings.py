@@ -26,15 +26,16 @@ merges their parts (``merging``). What only process 0 has (jobs, the catalog) it
 **Shutdown.** A process that drains still accepts requests of its siblings, so that what waits in one can finish in another.
 """
 
-import json
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from polydomo.broker.builtin.service import FIRST, Asked, BuiltinService
-from polydomo.broker.cluster import merging
-from polydomo.broker.jobs.relay import DurableRelay
+from polydomo.broker.cluster import merging, processes
+from polydomo.broker.identity import identity
+from polydomo.broker.observe.listings import Listings
 from polydomo.broker.requests import dispatch, queues
+from polydomo.broker.state import State
 from polydomo.limits import (
     MAX_SIBLING_QUESTIONS,
     PROCESS_NUMBERS,
@@ -47,15 +48,13 @@ from polydomo.limits import (
     SPILL_TURN,
     SPILL_WEIGHT,
 )
+from polydomo.model.broker_api import BrokerApi
 from polydomo.model.request import Request
 from polydomo.model.service import Service, Worker
 from polydomo.model.session import Session
 from polydomo.protocols.emqp import schedules
-from polydomo.wire.frames import flat, frame, split
+from polydomo.wire.frames import Body, flat, frame, split
 from polydomo.wire.link import PAUSE_LISTING
-
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
 METRICS: Final = b"metrics"  # not a service: the page that the owner of the sockets renders
 FIGURES: Final = b"polydomo.figures"
@@ -96,13 +95,29 @@ class Short:
         return self.answers > SPILL_LOOP
 
 
+class Local(Protocol):
+    """What this process does for the others."""
+
+    def orders(self) -> "list[tuple[bytes, bytes]]":
+        """Requests that a new process is sent: which services are paused or drained, and the schemas of services that are offered here."""
+        raise NotImplementedError
+
+    def event(self, topic: bytes, content: bytes) -> None:
+        """A worker or a service of another process changed, or a tap shows a message there."""
+        raise NotImplementedError
+
+    def log_record(self, session: Session, topic: bytes, body: Body) -> None:
+        """A log record that belongs to a request of this process."""
+        raise NotImplementedError
+
+
 class Siblings:
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: State, api: BrokerApi, listings: Listings) -> None:
         self._broker = broker
-        self.index = 0  # of this process
-        self.count = 1  # of all
-        self.pid = 0  # of this process, for status
-        self.bridges: dict[Worker, int] = {}  # bridges to siblings, and which process is behind each; -1: not known yet
+        self._api = api
+        self._listings = listings
+        self.local: Local | None = None  # set by ``Broker``
+        self.bridges = broker.process.bridges
         self.short: dict[Service, Short] = {}  # services whose requests wait
         self.wanted: dict[Service, dict[Worker, None]] = {}  # siblings that asked for room here
         self.questions: dict[int, Question] = {}
@@ -116,29 +131,26 @@ class Siblings:
 
     def become(self, index: int, count: int, pid: int = 0) -> None:
         """Before the broker listens: it is process ``index`` of ``count``. The numbers of requests and workers show the process."""
-        self.index = index
-        self.count = count
-        self.pid = pid
+        process = self._broker.process
+        process.index = index
+        process.count = count
+        process.pid = pid
         self._broker.newest_request = index * PROCESS_NUMBERS
         self._broker.newest_worker = self._broker.newest_session = index * PROCESS_WORKERS
-
-    def pass_jobs_on(self, patterns: "list[bytes]") -> None:
-        """Before the broker listens: process 0 has the job store. ``patterns`` is the setting ``durable.services``."""
-        self._broker.durable_requests = DurableRelay(self._broker, patterns)
 
     # --- bridges come and go
 
     def opened(self, worker: Worker) -> None:
         self.bridges[worker] = -1
         session = worker.session
-        session.send_to_sibling(b"PROCESS", [b"%d" % self.index])
+        session.send_to_sibling(b"PROCESS", [b"%d" % self._broker.process.index])
         if self.has_tap:
             session.send_to_sibling(b"TAP", [b"1"])
-        if self.index == 0:
+        if self._broker.process.index == 0:
             builtin = self._broker.builtin
             for name in sorted(builtin.offered):
-                if self._broker.durable is not None or not builtin.by_name[name].needs_store():
-                    session.offer_service(name, (self._broker.identity(),))
+                if self._broker.offered is not None or not builtin.by_name[name].needs_store():
+                    session.offer_service(name, (identity(self._broker),))
 
     def lost(self, worker: Worker) -> None:
         self.bridges.pop(worker, None)
@@ -164,13 +176,13 @@ class Siblings:
         elif word == b"ANSWER" and len(rest) == 2 and rest[0].isdigit():
             self._on_answer(worker, int(rest[0][:18]), rest[1])
         elif word == b"EVENT" and len(rest) == 2:
-            self._broker.monitor.event_of_sibling(rest[0], rest[1])
+            self._here().event(rest[0], rest[1])
         elif word == b"TAP" and rest == [b"1"]:
             self.tapping[worker] = None
         elif word == b"TAP" and rest == [b"0"]:
             self.tapping.pop(worker, None)
         elif word == b"LOG" and len(rest) == 2:
-            self._broker.publishing.publish(worker.session, rest[0], frame(rest[1], False))
+            self._here().log_record(worker.session, rest[0], frame(rest[1], False))
         elif word == b"SCHEDULE" and len(rest) == 2:
             self._on_schedule(worker, rest[0].decode(errors="replace"), rest[1])
         elif word == b"PROCESS" and len(rest) == 1 and rest[0].isdigit():
@@ -182,8 +194,7 @@ class Siblings:
 
     def _tell_orders(self, worker: Worker) -> None:
         """A sibling is new: it learns which services are paused or drained, and the schemas of services that are offered here."""
-        broker = self._broker
-        for name, body in [*broker.control.orders(), *((SCHEMA, row) for row in broker.schemas.rows())]:
+        for name, body in self._here().orders():
             worker.session.send_to_sibling(b"ASK", [b"0", name, b"", body])
 
     def repeat_orders(self) -> None:
@@ -192,7 +203,7 @@ class Siblings:
             self._tell_orders(worker)
 
     def pass_schedule(self, principal: str, raw: bytes) -> bool:
-        first = self._first() if self._broker.durable_requests is not None else None
+        first = processes.first(self._broker) if self._broker.durable_requests is not None else None
         if first is None:
             return False
         first.session.send_to_sibling(b"SCHEDULE", [principal.encode(), raw])
@@ -200,12 +211,12 @@ class Siblings:
 
     def _on_schedule(self, worker: Worker, principal: str, raw: bytes) -> None:
         message = split(raw)
-        broker, session = self._broker, worker.session
+        api, session = self._api, worker.session
         known = len(message) == schedules.FRAMES
-        if known and not schedules.allowed(broker, session, principal, message):
+        if known and not schedules.allowed(api, session, principal, message):
             return
-        if not known or not schedules.apply(broker, session, principal, message, raw):
-            self._broker.report_violation(worker.session, "a schedule that cannot be kept")
+        if not known or not schedules.apply(api, session, principal, message, raw):
+            api.report_violation(worker.session, "a schedule that cannot be kept")
 
     # --- load: requests that wait here while workers of a sibling are free
 
@@ -314,7 +325,7 @@ class Siblings:
         if service is None or not self.bridges or session.is_bridge or session.is_internal:
             return False
         merge = service.merge
-        first = self._first() if service.process == FIRST else None
+        first = processes.first(self._broker) if service.process == FIRST else None
         if first is not None:
             bridges = {first}
         elif merge is not None:
@@ -334,13 +345,6 @@ class Siblings:
         self._ask(service.name, body, session.principal, bridges, done, own=first is None, session=session)
         return True
 
-    def _first(self) -> Worker | None:
-        """The bridge to process 0."""
-        for worker, index in self.bridges.items():
-            if index == 0:
-                return worker
-        return None
-
     def gather_metrics(self, done: Done) -> None:
         """The pages of all processes."""
         self._ask(METRICS, b"", "", set(self.bridges), done)
@@ -352,9 +356,6 @@ class Siblings:
             done(merging.merge(merging.figures, answers))
 
         self._ask(FIGURES, b"", "", set(self.bridges), merged, session=own)
-
-    def send_event(self, session: Session, topic: bytes, row: "dict[str, object]") -> None:
-        session.send_to_sibling(b"EVENT", [topic, json.dumps(row).encode()])
 
     def set_tap(self, has_tap: bool) -> None:
         """Whether a peer of this process watches messages. The other processes learn of a change."""
@@ -437,24 +438,17 @@ class Siblings:
         self, name: bytes, body: bytes, session: Session | None, principal: str, take: "Callable[[bytes], None]"
     ) -> None:
         """This process' own part of an answer, now or some turns later."""
-        broker = self._broker
         if name == METRICS:
             take(self.render_metrics() if self.render_metrics is not None else b"")
             return
-        service = broker.builtin.find(name, frame(body, False))
-        if session is not None and not broker.listings.collect(service, take):
-            take(broker.builtin.answer(service, Asked(name, session, body, principal)))
+        builtin = self._broker.builtin
+        service = builtin.find(name, frame(body, False))
+        if session is not None and not self._listings.collect(service, take):
+            take(builtin.answer(service, Asked(name, session, body, principal)))
 
-    # --- log records
-
-    def owner_of(self, number: int) -> Worker | None:
-        """The bridge to the process whose request has this number; None if it is this process, or is not there."""
-        index = number // PROCESS_NUMBERS
-        if index != self.index:
-            for worker, other in self.bridges.items():
-                if other == index:
-                    return worker
-        return None
+    def _here(self) -> Local:
+        assert self.local is not None
+        return self.local
 
     def check_invariants(self) -> None:
         for waiting in (*[short.asked for short in self.short.values()], *self.wanted.values()):

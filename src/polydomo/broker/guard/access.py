@@ -4,9 +4,8 @@ Without an access file there are no rules, and everything is allowed. With one, 
 of the broker's own principals are in ``authority``, those of built-in services in ``builtin/registry``.
 """
 
-from typing import TYPE_CHECKING
-
 from polydomo.broker.builtin.service import ITSELF, PROCESSES
+from polydomo.broker.guard import backpressure
 from polydomo.broker.guard.authority import CARRIED, own_allows
 from polydomo.broker.guard.rules import (
     ADMIN,
@@ -22,16 +21,13 @@ from polydomo.broker.guard.rules import (
     AccessRules,
     Quota,
 )
+from polydomo.broker.interfaces import Rights
 from polydomo.broker.reserved_names import MONITOR, is_reserved
+from polydomo.broker.state import State
 from polydomo.limits import ACCESS_ANSWERS, RESUME_FRACTION
 from polydomo.model.principals import NAMED, accountable, is_own, named_by
 from polydomo.model.request import Request
-from polydomo.model.service import Worker
 from polydomo.model.session import Session
-from polydomo.protocols.emqp.commands import SCHEDULER_RIGHT
-
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
 __all__ = ["ADMIN", "BRIDGE", "CALL", "INSPECT", "OFFER", "PUBLISH", "REGISTER", "SUBSCRIBE", "TAP", "Access"]
 
@@ -46,12 +42,13 @@ class Usage:
         self.tokens = tokens
 
 
-class Access:
-    __slots__ = ("_broker", "_free", "_known", "_usage", "resume_at", "rules")
+class Access(Rights):
+    __slots__ = ("_broker", "_free", "_known", "_usage", "in_force", "resume_at", "rules")
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: State) -> None:
         self._broker = broker
         self.rules: AccessRules | None = None
+        self.in_force = False
         self.resume_at = 0.0  # when the next throttled client may continue; 0: no client is throttled
         self._known: dict[tuple[str, str, str], bool] = {}  # decisions already sent to the recorder
         self._usage: dict[str, Usage] = {}
@@ -65,6 +62,7 @@ class Access:
             for session in self._broker.sessions:
                 session.may_request = session.may_request and session.is_sibling
         self.rules = rules
+        self.in_force = True
         self._free = {}
         for key, allowed in list(self._known.items()):
             principal, right, name = key
@@ -109,7 +107,7 @@ class Access:
         broker = self._broker
         broker.refusal = refusal = denial(principal, right, text)
         broker.denied = True
-        broker.monitor.denied[right] = broker.monitor.denied.get(right, 0) + 1
+        broker.counters.denied[right] = broker.counters.denied.get(right, 0) + 1
         broker.recorder.denied(session, principal, right, text, refusal)
         return False
 
@@ -201,37 +199,6 @@ class Access:
         self._known[key] = allowed
         self._broker.recorder.access(key[0], key[1], key[2], allowed)
 
-    # --- a reload
-
-    def lost_right(self, session: Session) -> str:
-        """An operation of the session that is no longer allowed; empty if there is none."""
-        broker = self._broker
-        if self.rules is None or session.is_sibling:
-            return ""
-        if session.is_bridge and not self.may(session, BRIDGE, ""):
-            return broker.refusal
-        if session in broker.schedulers and not self.may(session, OFFER, SCHEDULER_RIGHT):
-            return broker.refusal
-        for worker in broker.session_workers.get(session, ()):
-            if not self.still_offers(worker):
-                return broker.refusal
-        for request in session.requests:
-            if not self.still_allowed(request):
-                return broker.refusal
-        for prefix in broker.publishing.subscriptions.prefixes(session):
-            if not self.may_subscribe(session, prefix):
-                return broker.refusal
-        for entry in broker.catalog.registered_by(session):
-            if not self.may(session, REGISTER, entry):
-                return broker.refusal
-        return ""
-
-    def still_offers(self, worker: Worker) -> bool:
-        """Whether a worker may still offer its services, and a bridge those of the other broker."""
-        names = [service.name for service in worker.services]
-        names += self._broker.bridging.learned.get(worker, ())
-        return all(self.may(worker.session, OFFER, name) for name in names)
-
     def still_allowed(self, request: Request) -> bool:
         """Whether the origin of an open request still has the right to it."""
         name = request.service.name
@@ -258,7 +225,7 @@ class Access:
             self._refill(principal, quota).tokens -= 1.0
         if not self._below(principal, 1.0, 1):
             for other in self._sessions(principal):
-                self._broker.backpressure.pause(other, request.service)
+                backpressure.pause(self._broker, other, request.service)
         return True
 
     def has_room(self, session: Session) -> bool:

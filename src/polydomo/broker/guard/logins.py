@@ -5,16 +5,12 @@ exchanges for a session: a random cookie for the same principal, valid until it 
 credentials change. Rights are still checked by the current rules.
 """
 
-from typing import TYPE_CHECKING
-
+from polydomo.broker.state import State
 from polydomo.limits import LOGIN_CODE_TIME, LOGIN_SESSION_TIME, MAX_LOGINS
-
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
 
 class Logins:
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: State) -> None:
         self._broker = broker
         self._codes: dict[str, tuple[str, float]] = {}  # code -> principal and expiry; the oldest first
         self._sessions: dict[str, tuple[str, float]] = {}  # cookie -> the same
@@ -52,6 +48,6 @@ class Logins:
             if len(table) < MAX_LOGINS and table[oldest][1] > now:
                 break
             del table[oldest]
-        key = self._broker.random_bytes(32).hex()
+        key = self._broker.entropy.take(32).hex()
         table[key] = (principal, now + seconds)
         return key

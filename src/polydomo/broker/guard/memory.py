@@ -7,14 +7,14 @@ of them.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from polydomo.broker.interfaces import SessionListener
+from polydomo.broker.state import State
 from polydomo.limits import (
     COST_CONNECTION,
     COST_REGISTRATION,
     COST_REQUEST,
     COST_SERVICE,
-    COST_SUBSCRIPTION,
     HELD_INPUT,
     LARGEST_PEERS,
     MEMORY_CUT,
@@ -30,11 +30,9 @@ from polydomo.limits import (
     SCAN_SESSIONS,
     SMALL_PEER,
 )
-from polydomo.wire.close_reason import CloseCause
+from polydomo.model.session import Session
+from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.link import PAUSE_MEMORY, Hub, Link
-
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
 INPUT, OUTPUT, REQUESTS, ANSWERS, CONNECTIONS = "input", "output", "requests", "answers", "connections"
 SUBSCRIPTIONS, REGISTRATIONS, CATALOG, VALUES, LOGS, SCHEMAS, JOURNAL = (
@@ -48,8 +46,8 @@ SUBSCRIPTIONS, REGISTRATIONS, CATALOG, VALUES, LOGS, SCHEMAS, JOURNAL = (
 )
 
 
-class MemoryAccount:
-    def __init__(self, broker: "Broker", limit: int) -> None:
+class MemoryAccount(SessionListener):
+    def __init__(self, broker: State, limit: int) -> None:
         self._broker = broker
         self.limit = limit  # bytes; 0: none
         self.hub: Hub | None = None  # hub of the event loop that serves the broker; set by ``attach``
@@ -67,17 +65,12 @@ class MemoryAccount:
         self.book(REQUESTS, lambda: broker.held_bytes + COST_REQUEST * self._requests)
         self.book(ANSWERS, lambda: self._answers)
         self.book(CONNECTIONS, lambda: COST_CONNECTION * len(broker.sessions))
-        self.book(SUBSCRIPTIONS, lambda: COST_SUBSCRIPTION * len(broker.publishing.subscriptions))
         self.book(
             REGISTRATIONS,
             lambda: (
                 COST_REGISTRATION * broker.registrations + COST_SERVICE * (len(broker.services) + len(broker.workers))
             ),
         )
-        self.book(CATALOG, broker.catalog.memory)
-        self.book(VALUES, broker.publishing.last_values.memory)
-        self.book(LOGS, broker.publishing.log_records.memory)
-        self.book(SCHEMAS, lambda: broker.schemas.memory())
         self.book(JOURNAL, lambda: broker.recorder.memory())
 
     def attach(self, hub: Hub) -> None:
@@ -214,5 +207,5 @@ class MemoryAccount:
                 link.book_input(0)
         return excess
 
-    def forget(self, link: Link) -> None:
-        self.throttled.pop(link, None)
+    def closed(self, session: Session, reason: CloseReason) -> None:
+        self.throttled.pop(session.link, None)

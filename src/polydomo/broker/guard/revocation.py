@@ -1,54 +1,97 @@
 """Rights that are taken away: ends what the broker itself does for principals that no longer have the right to it, and workers that have
 no connection of their own.
 
-Connections that have lost a right are closed by their owner, which asks ``Access.lost_right``.
+Connections that have lost a right are closed by their owner, which asks ``lost_right``.
 """
 
-from typing import TYPE_CHECKING
-
+from polydomo.broker import sessions
+from polydomo.broker.catalog.catalog import Catalog
+from polydomo.broker.cluster.bridging import Bridging
+from polydomo.broker.guard.access import Access
+from polydomo.broker.guard.rules import BRIDGE, OFFER, REGISTER
 from polydomo.broker.requests import outcomes
+from polydomo.broker.state import State
+from polydomo.broker.topics.subscriptions import Subscriptions
 from polydomo.broker.workers import registration
 from polydomo.model.detached_link import DetachedLink
 from polydomo.model.request import DENIED, DONE
-from polydomo.model.service import Departure
+from polydomo.model.service import Departure, Worker
+from polydomo.model.session import Session
+from polydomo.protocols.emqp.commands import SCHEDULER_RIGHT
 from polydomo.wire.close_reason import CloseCause, CloseReason
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
+class Revocation:
+    def __init__(
+        self, broker: State, access: Access, bridging: Bridging, subscriptions: Subscriptions, catalog: Catalog
+    ) -> None:
+        self._broker = broker
+        self._access = access
+        self._bridging = bridging
+        self._subscriptions = subscriptions
+        self._catalog = catalog
 
-def end_revoked(broker: "Broker") -> None:
-    """Called after the rules have changed."""
-    if broker.access.rules is None:
-        return
-    _end_requests(broker)
-    _end_workers(broker)
-    broker.bridging.offers_changed()
+    def lost_right(self, session: Session) -> str:
+        """An operation of the session that is no longer allowed; empty if there is none."""
+        broker, access = self._broker, self._access
+        if access.rules is None or session.is_sibling:
+            return ""
+        if session.is_bridge and not access.may(session, BRIDGE, ""):
+            return broker.refusal
+        if session in broker.schedulers and not access.may(session, OFFER, SCHEDULER_RIGHT):
+            return broker.refusal
+        for worker in broker.session_workers.get(session, ()):
+            if not self._still_offers(worker):
+                return broker.refusal
+        for request in session.requests:
+            if not access.still_allowed(request):
+                return broker.refusal
+        for prefix in self._subscriptions.prefixes(session):
+            if not access.may_subscribe(session, prefix):
+                return broker.refusal
+        for entry in self._catalog.registered_by(session):
+            if not access.may(session, REGISTER, entry):
+                return broker.refusal
+        return ""
 
+    def _still_offers(self, worker: Worker) -> bool:
+        """Whether a worker may still offer its services, and a bridge those of the other broker."""
+        names = [service.name for service in worker.services]
+        names += self._bridging.learned.get(worker, ())
+        return all(self._access.may(worker.session, OFFER, name) for name in names)
 
-def _end_requests(broker: "Broker") -> None:
-    """An attempt of a durable job ends as DENIED, and so does the job. So do requests that would be run after their client has left."""
-    for session in [session for session in broker.sessions if not session.is_bridge]:
-        own = not session.origin_is_principal
-        for request in list(session.requests):
-            if request.state == DONE or not (own or session.disconnected or not session.awaits_reply(request)):
+    def end_revoked(self) -> None:
+        """Called after the rules have changed."""
+        if self._access.rules is None:
+            return
+        self._end_requests()
+        self._end_workers()
+        self._bridging.offers_changed()
+
+    def _end_requests(self) -> None:
+        """An attempt of a durable job ends as DENIED, and so does the job. So do requests that would be run after their client has left."""
+        broker = self._broker
+        for session in [session for session in broker.sessions if not session.is_bridge]:
+            own = not session.origin_is_principal
+            for request in list(session.requests):
+                if request.state == DONE or not (own or session.disconnected or not session.awaits_reply(request)):
+                    continue
+                if not self._access.still_allowed(request):
+                    why = broker.refusal
+                    outcomes.cancel(broker, request, why, DENIED)
+                    if own:
+                        session.send_failure(request, DENIED, why)
+
+    def _end_workers(self) -> None:
+        """Workers over HTTP, which have a connection only while they ask, and those whose connection broke and may come back (memo01)."""
+        broker = self._broker
+        for worker in list(broker.workers):
+            session = worker.session
+            detached = isinstance(session.link, DetachedLink) and not session.runs_shared
+            if not worker.alive or not (detached or worker.orphaned_until) or self._still_offers(worker):
                 continue
-            if not broker.access.still_allowed(request):
-                why = broker.refusal
-                outcomes.cancel(broker, request, why, DENIED)
-                if own:
-                    session.send_failure(request, DENIED, why)
-
-
-def _end_workers(broker: "Broker") -> None:
-    """Workers over HTTP, which have a connection only while they ask, and those whose connection broke and may come back (memo01)."""
-    for worker in list(broker.workers):
-        session = worker.session
-        detached = isinstance(session.link, DetachedLink) and not session.runs_shared
-        if not worker.alive or not (detached or worker.orphaned_until) or broker.access.still_offers(worker):
-            continue
-        why = broker.refusal
-        if detached:
-            broker.session_closed(session, CloseReason(CloseCause.DENIED, why))
-        else:
-            registration.lose(broker, worker, Departure.LEFT, why)
+            why = broker.refusal
+            if detached:
+                sessions.closed(broker, session, CloseReason(CloseCause.DENIED, why))
+            else:
+                registration.lose(broker, worker, Departure.LEFT, why)

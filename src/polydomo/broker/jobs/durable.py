@@ -13,12 +13,10 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import tzinfo
-from typing import TYPE_CHECKING
 
 from polydomo.broker import sessions
 from polydomo.broker.guard.rules import ADMIN, CALL
 from polydomo.broker.jobs import job as states
-from polydomo.broker.jobs import services
 from polydomo.broker.jobs.durable_order import KEYED, DurableOrder
 from polydomo.broker.jobs.failures import NOT_SAID, failure_reason, retry_after
 from polydomo.broker.jobs.job import Job, Row
@@ -28,20 +26,25 @@ from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, St
 from polydomo.broker.jobs.policy import JobListener, JobPolicy
 from polydomo.broker.jobs.schedules import Schedules
 from polydomo.broker.patterns import Patterns
-from polydomo.broker.requests import admission, outcomes, transitions
+from polydomo.broker.requests import outcomes, parking, transitions
+from polydomo.broker.reserved_names import is_reserved
+from polydomo.broker.state import State
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.errors import SettingError
-from polydomo.limits import JOB_MEMORY, JOB_RELEASED, STORE_ANSWER
-from polydomo.model.job_messages import make_id
+from polydomo.limits import JOB_RELEASED, STORE_ANSWER
+from polydomo.model.broker_api import BrokerApi
+from polydomo.model.job_messages import answer_body, error_header, make_id
+from polydomo.model.json_form import iso_time
 from polydomo.model.request import DENIED, DONE, FAILED, KEY_REUSED, OK, PARKED, REFUSED, SHUTDOWN, TIMEOUT, Request
 from polydomo.model.session import Session
 from polydomo.wire.frames import Body, frame
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
-
 Zones = Callable[[str], tzinfo]
 
+NOT_FOUND = "not-found"
+OTHER_BODY = "a job with this key or id has another body, service or principal; use a new key for another job"
+PENDING = "pending"
+NO_OUTCOME = "the job has no outcome yet"
 ANOTHERS = "the job of another principal"
 UNIQUE_ID = 16  # bytes: a request id of at least this length is assumed to be unique across clients and restarts
 
@@ -63,7 +66,8 @@ class Wait:
 class Durable:
     def __init__(
         self,
-        broker: "Broker",
+        api: BrokerApi,
+        broker: State,
         store: Store,
         policy: JobPolicy,
         patterns: "list[bytes]",
@@ -73,15 +77,13 @@ class Durable:
         self.broker = broker
         self.names = Patterns(patterns)  # of services whose requests are durable
         self.jobs = Jobs(store, self, policy, listener if listener is not None else Recording(broker))
-        policy.max_memory = int(broker.memory.limit * JOB_MEMORY)
-        broker.memory.book("jobs", self.jobs.memory)
         self.schedules = Schedules(self.jobs, self)
-        self.session = JobSession(broker)
+        self.session = JobSession(api)
         self.parked: dict[Request, Wait] = {}
         self.running: dict[Job, Request] = {}  # running attempts: job -> request
         self._attempts: dict[Request, Job] = {}  # the reverse: request -> job
         self.wall_shift = 0.0  # correction for changes of the wall clock since startup
-        self.offered: dict[bytes, None] = {}  # services that a worker began to offer in this turn
+        self.on_lead: Callable[[list[bytes]], None] | None = None  # is given the names of paused services
         self._zones = zones
         self._sweep_at = 0.0
         self.session.on_due = self.on_timer
@@ -92,9 +94,8 @@ class Durable:
     def lead(self, epoch: int, loaded: Loaded) -> None:
         self.jobs.lead(epoch, loaded)
         self.schedules.load(loaded.schedules)
-        for service in loaded.paused:
-            self.broker.pause_service(service, True)
-        self.broker.siblings.repeat_orders()
+        if self.on_lead is not None:
+            self.on_lead(list(loaded.paused))
 
     def follow(self, leader: str, why: str) -> None:
         self.schedules.clear()
@@ -109,10 +110,10 @@ class Durable:
         return self.broker.now + self.broker.wall + self.wall_shift
 
     def chance(self) -> float:
-        return int.from_bytes(self.broker.random_bytes(4), "big") / 2**32
+        return int.from_bytes(self.broker.entropy.take(4), "big") / 2**32
 
     def new_id(self) -> str:
-        return make_id(self.now(), self.broker.random_bytes(10))
+        return make_id(self.now(), self.broker.entropy.take(10))
 
     def zone(self, name: str) -> tzinfo:
         return self._zones(name)
@@ -127,8 +128,7 @@ class Durable:
 
     def refusal_of(self, job: Job) -> str:
         """Why the principal of a job may not call its service now; "" if it may."""
-        access = self.broker.access
-        allowed = access.may_as(job.principal, self.session, CALL, job.service)
+        allowed = self.broker.rights.may_as(job.principal, self.session, CALL, job.service)
         return "" if allowed else self._why_denied(job)
 
     def _why_denied(self, job: Job) -> str:
@@ -139,14 +139,14 @@ class Durable:
     def may_use(self, request: Request, job: Job) -> bool:
         """Whether the client may see, cancel or remove a job: its own with the right to call the service, and that of another principal
         with the right ADMIN."""
-        access = self.broker.access
-        if access.rules is None or (job.principal and job.principal == request.origin):
-            return access.may_request(request, CALL, job.service)
-        return access.may_request(request, ADMIN, ANOTHERS)
+        rights = self.broker.rights
+        if not rights.in_force or (job.principal and job.principal == request.origin):
+            return rights.may_request(request, CALL, job.service)
+        return rights.may_request(request, ADMIN, ANOTHERS)
 
     def start(self, job: Job) -> None:
         self.broker.denied = False
-        request = self.broker.request(
+        request = self.session.broker.request(
             self.session, job.service, job.body, job, max_run=job.run, attempts=job.attempts + 1
         )
         if request is None:
@@ -187,8 +187,9 @@ class Durable:
         self._serve_offered()
 
     def _serve_offered(self) -> None:
-        if self.offered:
-            offered, self.offered = self.offered, {}
+        offered = self.broker.offered
+        if offered:
+            self.broker.offered = {}
             for service in offered:
                 self.jobs.service_changed(service)
 
@@ -223,19 +224,19 @@ class Durable:
         if error is not None:
             self._refuse(request, error)
             return None
-        admission.open_parked(broker, request, deadline)
+        parking.open_parked(broker, request, deadline)
         wait = self.parked[request] = Wait(True, broker.now + STORE_ANSWER)
         self._store(request, wait, order)
         return request
 
     def accept_relayed(self, request: Request, order: DurableOrder) -> None:
         """The same for a request of another process, which is parked here. The right is checked again where the job is stored."""
-        if not self.broker.access.may_request(request, CALL, order.service):
-            services.fail(self, request, DENIED, self.broker.refusal)
+        if not self.broker.rights.may_request(request, CALL, order.service):
+            self.fail(request, DENIED, self.broker.refusal)
             return
         error = self.jobs.refusal(len(order.body))
         if error is not None:
-            services.refuse(self, request, error)
+            self.refuse(request, error)
             return
         wait = self.parked[request]
         wait.relayed = True
@@ -274,7 +275,7 @@ class Durable:
             if found is None:
                 self._lost(request, error)
             elif found is not job and not job.repeats(found):
-                self._lost(request, StoreError(KEY_REUSED, services.OTHER_BODY))
+                self._lost(request, StoreError(KEY_REUSED, OTHER_BODY))
             elif found.state in states.ENDED:
                 if request.state == PARKED and not wait.relayed:
                     self.broker.recorder.joined(request, found.id)
@@ -299,9 +300,9 @@ class Durable:
         pattern.principal = principal
         row.settings = pattern.settings()
         try:
-            services.put_schedule(self, row, None)
+            self.put_schedule(row, None)
         except SettingError as error:
-            self.broker.report_violation(session, str(error))
+            sessions.violated(self.broker, session, str(error))
 
     def _refuse(self, request: Request, error: StoreError) -> None:
         """Rejects the request. Its client gets the code if the protocol has one."""
@@ -341,7 +342,7 @@ class Durable:
         outcome = job.outcome if job.outcome in outcomes.KNOWN else TIMEOUT if job.outcome == EXPIRED else FAILED
         if self.parked[request].relayed:
             header: Row = {"job": job.id, "state": job.state, "outcome": outcome, "reason": job.reason}
-            services.answer(self, request, header, job.result)
+            self.reply(request, header, job.result)
             return
         self.parked.pop(request, None)
         if job.state == states.DONE:
@@ -359,7 +360,7 @@ class Durable:
         code = error.code if error is not None else REFUSED
         text = error.text if error is not None else "the job is no longer in the store"
         if self.parked[request].relayed:
-            services.fail(self, request, code, text)
+            self.fail(request, code, text)
             return
         self.parked.pop(request, None)
         outcomes.end(self.broker, request, REFUSED, text)
@@ -376,7 +377,41 @@ class Durable:
         try:
             job(request, body)
         except SettingError as error:
-            services.fail(self, request, "invalid", str(error))
+            self.fail(request, "invalid", str(error))
+
+    def reply(self, request: Request, header: Row, body: Body = b"") -> None:
+        self.answer(request, answer_body(header, body))
+
+    def fail(self, request: Request, code: str, text: str) -> None:
+        self.answer(request, answer_body(error_header(code, text)))
+
+    def refuse(self, request: Request, error: StoreError) -> None:
+        header = error_header(error.code, error.text)
+        if self.jobs.leader:
+            header["leader"] = self.jobs.leader
+        self.answer(request, answer_body(header))
+
+    def why_pending(self, service: bytes) -> str:
+        """Why a job has no result."""
+        return f"{NO_OUTCOME}: its service is paused" if service in self.jobs.paused else NO_OUTCOME
+
+    def put_schedule(self, row: ScheduleRow, request: Request | None) -> None:
+        """Stores a schedule and answers the client. Raises SettingError."""
+        if is_reserved(row.service):
+            raise SettingError(
+                f"service: {row.service.decode(errors='replace')!r} is a built-in service, and cannot run jobs"
+            )
+        self.schedules.check(row)
+
+        def stored(done: bool, error: StoreError | None) -> None:
+            if request is None:
+                return
+            if error is not None:
+                self.refuse(request, error)
+            else:
+                self.reply(request, {"name": row.name, "next": iso_time(row.next)})
+
+        self.schedules.put(row, stored)
 
     def answer(self, request: Request, body: Body) -> None:
         """Answers a parked request to a built-in service."""
@@ -411,25 +446,40 @@ class Durable:
         if wait is None or wait.deadline > self.broker.now + TIME_TOLERANCE:
             return
         if not wait.plain:
-            services.wait_over(self, request, wait)
+            self._wait_over(request, wait)
         elif not wait.job:
             self._lost(
                 request, StoreError(UNAVAILABLE, "the job store does not answer; the job may or may not be stored")
             )
+
+    def _wait_over(self, request: Request, wait: Wait) -> None:
+        """A request to a built-in service has waited long enough."""
+        if not wait.job:
+            text = "the job store does not answer; the operation may or may not have been done"
+            self.fail(request, "store-unavailable", text)
+            return
+        job = self.jobs.open.get(wait.job)
+        if wait.answer is not None:
+            self.jobs.stop_waiting(wait.job, wait.answer)
+        if job is not None:
+            pending = {"error": PENDING, "text": self.why_pending(job.service)}
+            self.reply(request, {"job": job.id, "state": job.phase, **pending})
+        else:
+            self.fail(request, PENDING, NO_OUTCOME)
 
     def drain(self) -> None:
         """At shutdown: running jobs may finish. The others stay in the store, and requests that wait for them end."""
         self.jobs.draining = True
         for request, wait in list(self.parked.items()):
             if not wait.plain and not wait.relayed:
-                services.fail(self, request, SHUTDOWN, "the broker is shutting down")
+                self.fail(request, SHUTDOWN, "the broker is shutting down")
                 continue
             job = self.jobs.open.get(wait.job)
             if job is None or job.phase not in (states.DELAYED, states.QUEUED):
                 continue
             text = "the broker is shutting down; the job stays in the store"
             if wait.relayed:
-                services.fail(self, request, SHUTDOWN, text)
+                self.fail(request, SHUTDOWN, text)
             else:
                 self.abandoned(request)
                 outcomes.fail(self.broker, request, SHUTDOWN, text)
@@ -452,6 +502,9 @@ class Durable:
             "schedules": len(self.schedules.plans),
             "fired": counters.fired,
         }
+
+    def parks(self, request: Request) -> bool:
+        return request in self.parked
 
     def check_invariants(self) -> None:
         self.jobs.check()

@@ -1,22 +1,20 @@
 """The internal client that sends the attempts of durable jobs, and the listener that passes their events to the recorder."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.policy import JobListener
+from polydomo.broker.state import State
 from polydomo.model import principals
+from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import InternalLink
 from polydomo.model.job_facts import JobFacts
 from polydomo.model.request import OK, Request
 from polydomo.model.session import Session
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Hub, LinkHandler
-
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
 
 class JobSession(Session):
@@ -28,8 +26,8 @@ class JobSession(Session):
     principal = principals.JOBS
     origin_is_principal = False
 
-    def __init__(self, broker: "Broker") -> None:
-        super().__init__(broker, InternalLink(Hub(), LinkHandler(), "the job store"))
+    def __init__(self, api: BrokerApi) -> None:
+        super().__init__(api, InternalLink(Hub(), LinkHandler(), "the job store"))
         self.on_due: Callable[[Request], None] | None = None
         self.may_request = False  # every request passes ``admission.resolve``, which sets the number of the attempt
         self.ended: list[tuple[Request, str, str, Body]] = []  # attempts, and how they ended, in this turn
@@ -57,7 +55,7 @@ class JobSession(Session):
 class Recording(JobListener):
     """Passes job events to the broker's current recorder."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: State) -> None:
         self._broker = broker
 
     def job_event(self, event: JobEvent) -> None:

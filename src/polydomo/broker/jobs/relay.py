@@ -12,17 +12,17 @@ the request is sent again. This process chooses the id of the job, so that a rep
 time. If the client disconnects, the job continues.
 """
 
-from typing import TYPE_CHECKING
-
 from polydomo.broker import sessions
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.durable_order import DurableOrder
 from polydomo.broker.patterns import Patterns
-from polydomo.broker.requests import admission, outcomes
+from polydomo.broker.requests import outcomes, parking
 from polydomo.broker.reserved_names import ACCEPT
+from polydomo.broker.state import State
 from polydomo.errors import SettingError
 from polydomo.limits import RELAY_AGAIN
 from polydomo.model import principals
+from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import InternalLink
 from polydomo.model.job_messages import make_id, read_message
 from polydomo.model.request import (
@@ -39,9 +39,6 @@ from polydomo.model.request import (
 from polydomo.model.session import Session
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Hub, LinkHandler
-
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
 
 class Relayed:
@@ -65,8 +62,8 @@ class DurableRelay(Session):
     principal = principals.PROCESS
     origin_is_principal = False
 
-    def __init__(self, broker: "Broker", patterns: "list[bytes]") -> None:
-        super().__init__(broker, InternalLink(Hub(), LinkHandler(), "the other processes"))
+    def __init__(self, api: BrokerApi, broker: State, patterns: "list[bytes]") -> None:
+        super().__init__(api, InternalLink(Hub(), LinkHandler(), "the other processes"))
         self.core = broker
         self.names = Patterns(patterns)
         self.may_request = False  # every request passes ``admission.resolve``
@@ -82,16 +79,16 @@ class DurableRelay(Session):
 
     def accept(self, request: Request, order: DurableOrder, deadline: float) -> Request:
         """Parks an ordinary request and sends its order to process 0."""
-        admission.open_parked(self.core, request, deadline)
+        parking.open_parked(self.core, request, deadline)
         broker = self.core
-        order.job = make_id(broker.now + broker.wall, broker.random_bytes(10))
+        order.job = make_id(broker.now + broker.wall, broker.entropy.take(10))
         passed = self.parked[request] = Relayed(request, order.to_message())
         self._send(passed)
         return request
 
     def _send(self, passed: Relayed) -> None:
         passed.own = None
-        passed.own = self.core.request(self, ACCEPT, passed.message, passed)
+        passed.own = self.broker.request(self, ACCEPT, passed.message, passed)
 
     def on_timer(self, key: object) -> None:
         if isinstance(key, Relayed) and self.parked.get(key.request) is key:
@@ -137,7 +134,7 @@ class DurableRelay(Session):
         if client not in self.parked:
             return
         if request.outcome in (NO_WORKER, GAVE_UP):
-            self.core.set_timer(RELAY_AGAIN, self, passed)
+            self.broker.set_timer(RELAY_AGAIN, self, passed)
             return
         del self.parked[client]
         outcome = request.outcome if request.outcome in outcomes.KNOWN else REFUSED
@@ -152,6 +149,9 @@ class DurableRelay(Session):
         if passed is not None and passed.own is not None and passed.own.state != DONE:
             outcomes.cancel(self.core, passed.own, "its client does not wait any more")
         return False
+
+    def parks(self, request: Request) -> bool:
+        return request in self.parked
 
     def check_invariants(self) -> None:
         for request in self.parked:

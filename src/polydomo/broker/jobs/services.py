@@ -18,19 +18,17 @@
 Each function here answers one of them, now or later, and raises SettingError. Those of ZeroMQ RFC 9 are in ``titanic``.
 """
 
-from typing import TYPE_CHECKING
-
 from polydomo.broker.guard.rules import CALL
 from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.durable import NOT_FOUND, OTHER_BODY, PENDING, Durable
 from polydomo.broker.jobs.durable_order import order_of
 from polydomo.broker.jobs.job import Job, Row
 from polydomo.broker.jobs.ops import Op, ScheduleRow, Select, StoreError
+from polydomo.broker.reserved_names import is_reserved
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_LISTED, MAX_RESULT_WAIT, MAX_SERVICE_NAME
 from polydomo.model.job_messages import (
     Submission,
-    answer_body,
-    error_header,
     read_count,
     read_duration,
     read_id,
@@ -43,85 +41,35 @@ from polydomo.model.request import DENIED, KEY_REUSED, Request
 from polydomo.model.retry_policy import backoff_of
 from polydomo.wire.frames import Body, split
 
-if TYPE_CHECKING:
-    from polydomo.broker.jobs.durable import Durable, Wait
-
-NOT_FOUND = "not-found"
-OTHER_BODY = "a job with this key or id has another body, service or principal; use a new key for another job"
-PENDING = "pending"
-NO_OUTCOME = "the job has no outcome yet"
 WITHOUT_STORE = "this broker has no job store; start it with the setting `store`"
-
-
-def answer(durable: "Durable", request: Request, header: Row, body: Body = b"") -> None:
-    durable.answer(request, answer_body(header, body))
-
-
-def fail(durable: "Durable", request: Request, code: str, text: str) -> None:
-    durable.answer(request, answer_body(error_header(code, text)))
-
-
-def refuse(durable: "Durable", request: Request, error: StoreError) -> None:
-    header = error_header(error.code, error.text)
-    if durable.jobs.leader:
-        header["leader"] = durable.jobs.leader
-    durable.answer(request, answer_body(header))
-
-
-def wait_over(durable: "Durable", request: Request, wait: "Wait") -> None:
-    """Called when a parked request has waited long enough."""
-    if not wait.job:
-        fail(
-            durable,
-            request,
-            "store-unavailable",
-            "the job store does not answer; the operation may or may not have been done",
-        )
-        return
-    job = durable.jobs.open.get(wait.job)
-    if wait.answer is not None:
-        durable.jobs.stop_waiting(wait.job, wait.answer)
-    if job is not None:
-        answer(
-            durable,
-            request,
-            {"job": job.id, "state": job.phase, "error": PENDING, "text": _pending(durable, job.service)},
-        )
-    else:
-        fail(durable, request, PENDING, NO_OUTCOME)
-
-
-def _pending(durable: "Durable", service: bytes) -> str:
-    """Why a job has no result."""
-    return f"{NO_OUTCOME}: its service is paused" if service in durable.jobs.paused else NO_OUTCOME
 
 
 # --- jobs -----------------------------------------------------------------------------------------------------------------
 
 
-def _denied(durable: "Durable", request: Request, job: Job) -> bool:
+def _denied(durable: Durable, request: Request, job: Job) -> bool:
     """Returns True if the client may not see or cancel the job; then the request was answered."""
     if durable.may_use(request, job):
         return False
-    fail(durable, request, DENIED, durable.broker.refusal)
+    durable.fail(request, DENIED, durable.broker.refusal)
     return True
 
 
-def accept(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+def accept(durable: Durable, request: Request, header: Row, content: bytes) -> None:
     """A request to a durable service, from another process of this broker."""
     order = order_of(header, content)
     order.principal = request.origin
     durable.accept_relayed(request, order)
 
 
-def submit(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+def submit(durable: Durable, request: Request, header: Row, content: bytes) -> None:
     wanted = Submission(header, content)
-    if durable.broker.is_reserved(wanted.service):
+    if is_reserved(wanted.service):
         raise SettingError(
             f"service: {wanted.service.decode(errors='replace')!r} is a built-in service, and cannot run jobs"
         )
-    if not durable.broker.access.may_request(request, CALL, wanted.service):
-        fail(durable, request, DENIED, durable.broker.refusal)
+    if not durable.broker.rights.may_request(request, CALL, wanted.service):
+        durable.fail(request, DENIED, durable.broker.refusal)
         return
     now = durable.now()
     job = Job(wanted.id or durable.new_id(), wanted.service, wanted.body, now)
@@ -136,9 +84,9 @@ def submit(durable: "Durable", request: Request, header: Row, content: bytes) ->
 
     def stored(found: Job | None, error: StoreError | None) -> None:
         if found is None:
-            refuse(durable, request, error if error is not None else durable.jobs.not_leading())
+            durable.refuse(request, error if error is not None else durable.jobs.not_leading())
         elif found is not job and not job.repeats(found):
-            fail(durable, request, KEY_REUSED, OTHER_BODY)
+            durable.fail(request, KEY_REUSED, OTHER_BODY)
         else:
             durable.answer(request, stored_body(found.id, state_of(found), found is not job))
 
@@ -181,7 +129,7 @@ def job_row(job: Job) -> Row:
     }
 
 
-def show(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+def show(durable: Durable, request: Request, header: Row, content: bytes) -> None:
     id = _job_id(header)
 
     def found(job: Job | None, error: StoreError | None) -> None:
@@ -189,19 +137,19 @@ def show(durable: "Durable", request: Request, header: Row, content: bytes) -> N
             _not_found(durable, request, id, error)
         elif not _denied(durable, request, job):
             retries = durable.jobs.backoff_of(job).to_json()
-            answer(durable, request, {**job_row(job), "retries": retries, "story": list(job.story)})
+            durable.reply(request, {**job_row(job), "retries": retries, "story": list(job.story)})
 
     durable.jobs.find(id, found)
 
 
-def _not_found(durable: "Durable", request: Request, id: str, error: StoreError | None) -> None:
+def _not_found(durable: Durable, request: Request, id: str, error: StoreError | None) -> None:
     if error is not None:
-        refuse(durable, request, error)
+        durable.refuse(request, error)
     else:
-        fail(durable, request, NOT_FOUND, f"no such job: {id}; it never existed, or its result has expired")
+        durable.fail(request, NOT_FOUND, f"no such job: {id}; it never existed, or its result has expired")
 
 
-def result(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+def result(durable: Durable, request: Request, header: Row, content: bytes) -> None:
     id = _job_id(header)
     seconds = min(read_duration(header, "wait_us"), MAX_RESULT_WAIT)
 
@@ -211,28 +159,28 @@ def result(durable: "Durable", request: Request, header: Row, content: bytes) ->
         elif _denied(durable, request, job):
             return
         elif job.state not in states.ENDED or job.id in durable.jobs.open:
-            answer(durable, request, {**job_row(job), "error": PENDING, "text": _pending(durable, job.service)})
+            durable.reply(request, {**job_row(job), "error": PENDING, "text": durable.why_pending(job.service)})
         else:
-            answer(durable, request, job_row(job), job.result)
+            durable.reply(request, job_row(job), job.result)
 
     wait = durable.parked[request]
     if seconds and durable.jobs.wait(id, ended):
         wait.job = id
         wait.answer = ended
         wait.deadline = durable.broker.now + seconds
-        durable.broker.set_timer(seconds, durable.session, request)
+        durable.session.broker.set_timer(seconds, durable.session, request)
     else:
         durable.jobs.find(id, ended)
 
 
-def cancel(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+def cancel(durable: Durable, request: Request, header: Row, content: bytes) -> None:
     id = _job_id(header)
 
     def ended(job: Job | None, error: StoreError | None) -> None:
         if job is None:
             _not_found(durable, request, id, error)
         else:
-            answer(durable, request, job_row(job))
+            durable.reply(request, job_row(job))
 
     def found(job: Job | None, error: StoreError | None) -> None:
         if job is None:
@@ -243,7 +191,7 @@ def cancel(durable: "Durable", request: Request, header: Row, content: bytes) ->
     durable.jobs.find(id, found)
 
 
-def list_jobs(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+def list_jobs(durable: Durable, request: Request, header: Row, content: bytes) -> None:
     state = read_text(header, "state", 20)
     known = (*states.STATES, states.DELAYED, states.QUEUED, states.RUNNING)
     if state and state not in known:
@@ -253,7 +201,7 @@ def list_jobs(durable: "Durable", request: Request, header: Row, content: bytes)
     if state in (states.DELAYED, states.QUEUED, states.RUNNING):
         found = [job for job in durable.jobs.open.values() if job.phase == state and service in (b"", job.service)]
         found.sort(key=lambda job: job.created, reverse=True)
-        answer(durable, request, {"jobs": [job_row(job) for job in found[:most]], **totals(durable, {})})
+        durable.reply(request, {"jobs": [job_row(job) for job in found[:most]], **totals(durable, {})})
         return
     op = Select(state, service, most)
     if header.get("after") is not None:
@@ -262,17 +210,17 @@ def list_jobs(durable: "Durable", request: Request, header: Row, content: bytes)
 
     def selected(_: Op) -> None:
         if op.error is not None:
-            refuse(durable, request, op.error)
+            durable.refuse(request, op.error)
             return
         if op.by_end:
             newest = op.jobs[-1] if op.jobs else None
             position = f"{newest.ended!r}/{newest.id}" if newest is not None else f"{op.after_time!r}/{op.after_id}"
             keep = durable.jobs.policy.keep
             found: Row = {"jobs": [job_row(job) for job in op.jobs], "next": position, "epoch": durable.jobs.epoch}
-            answer(durable, request, {**found, "now": durable.now(), "keep_us": round(keep * 1e6)})
+            durable.reply(request, {**found, "now": durable.now(), "keep_us": round(keep * 1e6)})
             return
         rows = [job_row(durable.jobs.open.get(job.id, job)) for job in op.jobs]
-        answer(durable, request, {"jobs": rows, **totals(durable, op.counts)})
+        durable.reply(request, {"jobs": rows, **totals(durable, op.counts)})
 
     op.then = selected
     durable.jobs.put(op)
@@ -289,20 +237,20 @@ def _position(text: str) -> tuple[float, str]:
         raise SettingError(f"after: {text!r} is not a position that an answer had as `next`") from None
 
 
-def totals(durable: "Durable", counts: "dict[str, int]") -> Row:
+def totals(durable: Durable, counts: "dict[str, int]") -> Row:
     jobs = durable.jobs
     return {"leads": jobs.leads, "leader": jobs.leader, "epoch": jobs.epoch, "stored": counts, "open": jobs.phases()}
 
 
-def retry(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+def retry(durable: Durable, request: Request, header: Row, content: bytes) -> None:
     _dead(durable, request, header, True)
 
 
-def drop(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+def drop(durable: Durable, request: Request, header: Row, content: bytes) -> None:
     _dead(durable, request, header, False)
 
 
-def _dead(durable: "Durable", request: Request, header: Row, again: bool) -> None:
+def _dead(durable: Durable, request: Request, header: Row, again: bool) -> None:
     """Retries or removes dead jobs: one, those of a service, or all."""
     if header.get("job") is not None:
         _dead_some(durable, request, [_job_id(header)], again)
@@ -314,7 +262,7 @@ def _dead(durable: "Durable", request: Request, header: Row, again: bool) -> Non
 
     def selected(_: Op) -> None:
         if op.error is not None:
-            refuse(durable, request, op.error)
+            durable.refuse(request, op.error)
         else:
             _dead_some(durable, request, [job.id for job in op.jobs], again)
 
@@ -322,7 +270,7 @@ def _dead(durable: "Durable", request: Request, header: Row, again: bool) -> Non
     durable.jobs.put(op)
 
 
-def _dead_some(durable: "Durable", request: Request, ids: "list[str]", again: bool) -> None:
+def _dead_some(durable: Durable, request: Request, ids: "list[str]", again: bool) -> None:
     left = len(ids)
     done: list[str] = []
     problems: list[StoreError] = []
@@ -336,12 +284,12 @@ def _dead_some(durable: "Durable", request: Request, ids: "list[str]", again: bo
             problems.append(error)
         if left <= 0:
             if problems and not done:
-                refuse(durable, request, problems[0])
+                durable.refuse(request, problems[0])
             else:
-                answer(durable, request, {"retried" if again else "dropped": len(done), "jobs": done[:MAX_LISTED]})
+                durable.reply(request, {"retried" if again else "dropped": len(done), "jobs": done[:MAX_LISTED]})
 
     if not ids:
-        answer(durable, request, {"retried" if again else "dropped": 0, "jobs": []})
+        durable.reply(request, {"retried" if again else "dropped": 0, "jobs": []})
     for id in ids:
         if again:
             durable.jobs.reopen(
@@ -375,14 +323,14 @@ def _name(header: Row) -> str:
     return name
 
 
-def list_schedules(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+def list_schedules(durable: Durable, request: Request, header: Row, content: bytes) -> None:
     if durable.jobs.leads:
-        answer(durable, request, {"schedules": durable.schedules.rows()})
+        durable.reply(request, {"schedules": durable.schedules.rows()})
     else:
-        refuse(durable, request, durable.jobs.not_leading())
+        durable.refuse(request, durable.jobs.not_leading())
 
 
-def schedule(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+def schedule(durable: Durable, request: Request, header: Row, content: bytes) -> None:
     unknown = sorted(str(name) for name in header if name not in SCHEDULE_FIELDS)
     if unknown:
         raise SettingError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(SCHEDULE_FIELDS))}")
@@ -401,50 +349,31 @@ def schedule(durable: "Durable", request: Request, header: Row, content: bytes) 
     pattern.principal = request.origin
     row.settings = pattern.settings()
     row.priority = read_count(header, "priority", 1_000_000)
-    put_schedule(durable, row, request)
+    durable.put_schedule(row, request)
 
 
-def put_schedule(durable: "Durable", row: ScheduleRow, request: Request | None) -> None:
-    """Stores a schedule and answers the client. Raises SettingError."""
-    if durable.broker.is_reserved(row.service):
-        raise SettingError(
-            f"service: {row.service.decode(errors='replace')!r} is a built-in service, and cannot run jobs"
-        )
-    durable.schedules.check(row)
-
-    def stored(done: bool, error: StoreError | None) -> None:
-        if request is None:
-            return
-        if error is not None:
-            refuse(durable, request, error)
-        else:
-            answer(durable, request, {"name": row.name, "next": iso_time(row.next)})
-
-    durable.schedules.put(row, stored)
-
-
-def unschedule(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+def unschedule(durable: Durable, request: Request, header: Row, content: bytes) -> None:
     name = _name(header)
 
     def dropped(done: bool, error: StoreError | None) -> None:
         if error is not None:
-            refuse(durable, request, error)
+            durable.refuse(request, error)
         elif not done:
-            fail(durable, request, NOT_FOUND, f"no such schedule: {name!r}; `polydomo schedule ls` lists them")
+            durable.fail(request, NOT_FOUND, f"no such schedule: {name!r}; `polydomo schedule ls` lists them")
         else:
-            answer(durable, request, {"name": name})
+            durable.reply(request, {"name": name})
 
     durable.schedules.drop(name, dropped)
 
 
-def fire(durable: "Durable", request: Request, header: Row, content: bytes) -> None:
+def fire(durable: Durable, request: Request, header: Row, content: bytes) -> None:
     name = _name(header)
     job = durable.schedules.run_now(name)
     if job is None:
         if durable.jobs.leads:
-            fail(durable, request, NOT_FOUND, f"no such schedule: {name!r}; `polydomo schedule ls` lists them")
+            durable.fail(request, NOT_FOUND, f"no such schedule: {name!r}; `polydomo schedule ls` lists them")
         else:
-            refuse(durable, request, durable.jobs.not_leading())
+            durable.refuse(request, durable.jobs.not_leading())
         return
 
     if not job.principal:
@@ -452,8 +381,8 @@ def fire(durable: "Durable", request: Request, header: Row, content: bytes) -> N
 
     def stored(found: Job | None, error: StoreError | None) -> None:
         if found is None:
-            refuse(durable, request, error if error is not None else durable.jobs.not_leading())
+            durable.refuse(request, error if error is not None else durable.jobs.not_leading())
         else:
-            answer(durable, request, {"job": found.id, "name": name})
+            durable.reply(request, {"job": found.id, "name": name})
 
     durable.jobs.submit(job, stored)

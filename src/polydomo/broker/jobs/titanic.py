@@ -3,28 +3,25 @@
 A reply begins with a status: 200 OK, 300 Pending, 400 Unknown, 500 if the job failed or the store is not available.
 """
 
-from typing import TYPE_CHECKING
-
 from polydomo.broker.guard.rules import CALL
 from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.ops import StoreError
+from polydomo.broker.reserved_names import is_reserved
 from polydomo.limits import MAX_SERVICE_NAME
 from polydomo.model.job_messages import read_id, uuid_text
 from polydomo.model.request import Request
 from polydomo.wire.frames import Body, bounds, frame, join, split
 
-if TYPE_CHECKING:
-    from polydomo.broker.jobs.durable import Durable
 
-
-def submit(durable: "Durable", request: Request, body: Body) -> None:
+def submit(durable: Durable, request: Request, body: Body) -> None:
     frames = split(body) if body else []
     service = frames[0] if frames else b""
-    if not 0 < len(service) <= MAX_SERVICE_NAME or durable.broker.is_reserved(service):
+    if not 0 < len(service) <= MAX_SERVICE_NAME or is_reserved(service):
         durable.answer(request, frame(b"400", False))
         return
-    if not durable.broker.access.may_request(request, CALL, service):
+    if not durable.broker.rights.may_request(request, CALL, service):
         durable.answer(request, frame(b"400", False))
         return
     end = bounds(body, 0)[1]
@@ -38,7 +35,7 @@ def submit(durable: "Durable", request: Request, body: Body) -> None:
     durable.jobs.submit(job, stored)
 
 
-def _id(durable: "Durable", request: Request, body: Body) -> str:
+def _id(durable: Durable, request: Request, body: Body) -> str:
     """The id of a job; empty if there is none, and the request was answered."""
     frames = split(body) if body else []
     id = read_id(frames[0].decode(errors="replace")) if frames else ""
@@ -47,7 +44,7 @@ def _id(durable: "Durable", request: Request, body: Body) -> str:
     return id
 
 
-def reply(durable: "Durable", request: Request, body: Body) -> None:
+def reply(durable: Durable, request: Request, body: Body) -> None:
     id = _id(durable, request, body)
 
     def found(job: Job | None, error: StoreError | None) -> None:
@@ -66,7 +63,7 @@ def reply(durable: "Durable", request: Request, body: Body) -> None:
         durable.jobs.find(id, found)
 
 
-def close(durable: "Durable", request: Request, body: Body) -> None:
+def close(durable: Durable, request: Request, body: Body) -> None:
     """Removes the result, or cancels an open job. "200" also if there is nothing to close: a client repeats a request whose answer was
     lost, and the Guide's Titanic is idempotent too."""
     id = _id(durable, request, body)

@@ -3,18 +3,18 @@
 Rates and latencies cover the second between the last two ticks of the monitor.
 """
 
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable
 
+from polydomo.broker.catalog.catalog import Catalog
 from polydomo.broker.observe import states
 from polydomo.broker.observe.histogram import Counts, Tally, add, quantile
 from polydomo.broker.requests import queues
-from polydomo.limits import MAX_LISTED, MONITOR_SHOWN
+from polydomo.broker.state import State
+from polydomo.limits import MAX_LISTED, MONITOR_EVENTS, MONITOR_SHOWN
 from polydomo.model.json_form import iso_time, microseconds
 from polydomo.model.service import BUSY, LATE, READY, REGISTERING, Service
 from polydomo.model.shared_run import KEYED, MEMOISED
-
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
 Row = dict[str, object]
 
@@ -26,51 +26,84 @@ STANDING_IN = (CROSSED, KEYED, MEMOISED)
 PARTS = (("p50_us", 0.5), ("p99_us", 0.99), ("max_us", 1.0))
 
 
-def figures(broker: "Broker") -> Row:
-    monitor = broker.monitor
-    services = [service for service in broker.services.values() if not is_hidden(broker, service)]
-    recent = _recent(broker)
-    seen: set[bytes] = set()
-    rows: list[Row] = []
-    for service in services[:MAX_LISTED]:
-        seen.add(service.name)
-        rows.append(_service(broker, service, recent.get(service.name, {})))
-    for entry in list(broker.catalog.entries.values())[: MAX_LISTED - len(rows)]:
-        if entry.state in (READY, LATE):
-            rows.append(
-                {**_nothing(entry.name), "protocols": ["dbp"], "state": entry.state, "cause": entry.cause, "workers": 1}
-            )
-    everything: Counts = {}
-    failed = 0
-    for tallies in recent.values():
+class Figures:
+    def __init__(self, broker: State, catalog: Catalog) -> None:
+        self._broker = broker
+        self._catalog = catalog
+        self.span = 0.0  # seconds between the last two ticks of the monitor, the divisor of rates
+        self.events: deque[Row] = deque(maxlen=MONITOR_EVENTS)  # newest last
+        self.jobs: Callable[[], Row] | None = None  # the figures of durable jobs, if this process has the job store
+
+    def figures(self) -> Row:
+        broker = self._broker
+        services = [service for service in broker.services.values() if not is_hidden(broker, service)]
+        recent = _recent(broker)
+        seen: set[bytes] = set()
+        rows: list[Row] = []
+        for service in services[:MAX_LISTED]:
+            seen.add(service.name)
+            rows.append(self._service(service, recent.get(service.name, {})))
+        for entry in list(self._catalog.entries.values())[: MAX_LISTED - len(rows)]:
+            if entry.state in (READY, LATE):
+                rows.append(
+                    {
+                        **_nothing(entry.name),
+                        "protocols": ["dbp"],
+                        "state": entry.state,
+                        "cause": entry.cause,
+                        "workers": 1,
+                    }
+                )
+        everything: Counts = {}
+        failed = 0
+        for tallies in recent.values():
+            for tally in tallies.values():
+                add(everything, tally.last)
+                failed += tally.last_failures
+        return {
+            "time": iso_time(broker.wall + broker.now),
+            "address": broker.address,
+            "uptime_us": microseconds(broker.now - broker.started),
+            "draining": broker.draining,
+            "connections": connections(broker),
+            "workers": workers(broker),
+            "open_requests": open_requests(broker),
+            "queued": sum(service.queue_length for service in services) + sum(map(len, broker.paused.values())),
+            "held_bytes": broker.held_bytes,
+            "span_us": microseconds(self.span),
+            **_rates(everything, failed, self.span),
+            "jobs": self.jobs() if self.jobs is not None else None,
+            "more_services": max(0, len(services) - MAX_LISTED),
+            "services": rows,
+            "events": list(self.events)[-MONITOR_SHOWN:],
+        }
+
+    def _service(self, service: Service, tallies: "dict[str, Tally]") -> Row:
+        state = states.of_service(self._broker, service)
+        counts: Counts = {}
         for tally in tallies.values():
-            add(everything, tally.last)
-            failed += tally.last_failures
-    return {
-        "time": iso_time(broker.wall + broker.now),
-        "address": broker.address,
-        "uptime_us": microseconds(broker.now - broker.started),
-        "draining": broker.draining,
-        "connections": connections(broker),
-        "workers": workers(broker),
-        "open_requests": open_requests(broker),
-        "queued": sum(service.queue_length for service in services) + sum(map(len, broker.control.paused.values())),
-        "held_bytes": broker.held_bytes,
-        "span_us": microseconds(monitor.span),
-        **_rates(everything, failed, monitor.span),
-        "jobs": broker.durable.figures() if broker.durable is not None else None,
-        "more_services": max(0, len(services) - MAX_LISTED),
-        "services": rows,
-        "events": list(monitor.events)[-MONITOR_SHOWN:],
-    }
+            add(counts, tally.last)
+        span = self.span
+        callers = {protocol: round(sum(tally.last.values()) / span, 1) for protocol, tally in tallies.items() if span}
+        return {
+            "name": service.name.decode(errors="backslashreplace"),
+            "protocols": sorted({worker.session.protocol for worker in service.workers}),
+            "state": state.state,
+            "cause": state.cause,
+            "workers": len(service.workers),
+            "busy": sum(1 for worker in service.workers if worker.held),
+            **traffic(self._broker, service),
+            **_rates(counts, sum(tally.last_failures for tally in tallies.values()), span),
+            "callers": callers,  # answered requests per second, by client protocol
+        }
 
 
-def is_hidden(broker: "Broker", service: Service) -> bool:
+def is_hidden(broker: State, service: Service) -> bool:
     """Whether it is one that process 0 of the broker offers to its siblings."""
     return service.name in broker.builtin.offered and not service.workers
 
 
-def connections(broker: "Broker") -> int:
+def connections(broker: State) -> int:
     """Connections of peers, without the broker's internal sessions and those to its other processes."""
     return sum(
         not (session.is_internal or session.is_sibling or session.runs_shared or session.disconnected)
@@ -78,12 +111,12 @@ def connections(broker: "Broker") -> int:
     )
 
 
-def open_requests(broker: "Broker") -> int:
+def open_requests(broker: State) -> int:
     """Requests of clients of this process."""
     return sum(len(session.requests) for session in broker.sessions if not session.is_sibling)
 
 
-def workers(broker: "Broker") -> "dict[str, int]":
+def workers(broker: State) -> "dict[str, int]":
     """The number of workers in each state."""
     found = {READY: 0, BUSY: 0, LATE: 0}
     for worker in broker.workers:
@@ -93,12 +126,12 @@ def workers(broker: "Broker") -> "dict[str, int]":
     return found
 
 
-def totals(broker: "Broker") -> Row:
+def totals(broker: State) -> Row:
     """Counters since startup."""
-    monitor = broker.monitor
+    counters = broker.counters
     answered = 0
     failed: dict[str, int] = {}
-    for (_, protocol), tally in monitor.tallies.items():
+    for (_, protocol), tally in broker.tallies.table.items():
         if protocol in STANDING_IN:
             continue
         answered += tally.answered + len(tally.fresh)
@@ -107,33 +140,33 @@ def totals(broker: "Broker") -> Row:
     return {
         "answered": answered,
         "failed": failed,
-        "refused": monitor.refused,
-        "stale": monitor.stale,
-        "violations": monitor.violations,
-        "connections_accepted": monitor.connections_accepted,
-        "connections_refused": monitor.connections_refused,
-        "received_bytes": monitor.bytes_received,
-        "sent_bytes": monitor.bytes_sent,
-        "datagrams": dict(monitor.datagrams),
+        "refused": counters.refused,
+        "stale": counters.stale,
+        "violations": counters.violations,
+        "connections_accepted": counters.connections_accepted,
+        "connections_refused": counters.connections_refused,
+        "received_bytes": counters.bytes_received,
+        "sent_bytes": counters.bytes_sent,
+        "datagrams": dict(counters.datagrams),
     }
 
 
-def _recent(broker: "Broker") -> "dict[bytes, dict[str, Tally]]":
+def _recent(broker: State) -> "dict[bytes, dict[str, Tally]]":
     """The tallies with requests that ended in the last second, by service and client protocol."""
     found: dict[bytes, dict[str, Tally]] = {}
-    for (name, protocol), tally in broker.monitor.tallies.items():
+    for (name, protocol), tally in broker.tallies.table.items():
         if protocol not in STANDING_IN and (tally.last or tally.last_failures):
             found.setdefault(name, {})[protocol] = tally
     return found
 
 
-def traffic(broker: "Broker", service: Service) -> Row:
+def traffic(broker: State, service: Service) -> Row:
     """The queue and the outcomes of a service."""
-    parked = broker.control.paused.get(service.name, {}) if service.paused else {}
+    parked = broker.paused.get(service.name, {}) if service.paused else {}
     first = queues.oldest(service) if service.queue_length else next(iter(parked), None)
     answered = failed = 0  # of requests that stand for those of clients
     for protocol in STANDING_IN:
-        tally = broker.monitor.tallies.get((service.name, protocol))
+        tally = broker.tallies.table.get((service.name, protocol))
         if tally is not None:
             answered += tally.answered + len(tally.fresh)
             failed += sum(tally.failed.values())
@@ -144,26 +177,6 @@ def traffic(broker: "Broker", service: Service) -> Row:
         "answered": service.answered - answered,
         "failed": service.failed - failed,
         "requeued": service.requeued,
-    }
-
-
-def _service(broker: "Broker", service: Service, tallies: "dict[str, Tally]") -> Row:
-    state = states.of_service(broker, service)
-    counts: Counts = {}
-    for tally in tallies.values():
-        add(counts, tally.last)
-    span = broker.monitor.span
-    callers = {protocol: round(sum(tally.last.values()) / span, 1) for protocol, tally in tallies.items() if span}
-    return {
-        "name": service.name.decode(errors="backslashreplace"),
-        "protocols": sorted({worker.session.protocol for worker in service.workers}),
-        "state": state.state,
-        "cause": state.cause,
-        "workers": len(service.workers),
-        "busy": sum(1 for worker in service.workers if worker.held),
-        **traffic(broker, service),
-        **_rates(counts, sum(tally.last_failures for tally in tallies.values()), span),
-        "callers": callers,  # answered requests per second, by client protocol
     }
 
 

@@ -4,10 +4,12 @@
 """
 
 import json
-from typing import TYPE_CHECKING
 
 from polydomo.broker.builtin.service import Row, Rows
 from polydomo.broker.observe import figures, states
+from polydomo.broker.observe.parts import Parts
+from polydomo.broker.requests.request_names import request_name
+from polydomo.broker.state import State
 from polydomo.limits import MAX_LISTED, TOPIC_PREVIEW
 from polydomo.model.json_form import iso_time, microseconds
 from polydomo.model.request import (
@@ -25,9 +27,6 @@ from polydomo.model.session import Session
 from polydomo.wire.frames import split
 from polydomo.wire.link import PAUSE_LISTING
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
-
 STATES = {QUEUED: "queued", HELD: "running", DONE: "abandoned"}  # states of listed requests
 
 
@@ -43,21 +42,21 @@ def abandon(session: Session, body: bytes) -> bool:
     return True
 
 
-def login(broker: "Broker", principal: str) -> Row:
-    return {"code": broker.logins.issue(principal) if principal else ""}
+def login(parts: Parts, principal: str) -> Row:
+    return {"code": parts.logins.issue(principal) if principal else ""}
 
 
-def services(broker: "Broker") -> "list[Service]":
+def services(broker: State) -> "list[Service]":
     """Without those that process 0 of the broker offers to its siblings."""
     return [service for service in broker.services.values() if not figures.is_hidden(broker, service)]
 
 
-def workers(broker: "Broker") -> "list[Worker]":
+def workers(broker: State) -> "list[Worker]":
     """Without the other processes of the broker."""
     return [worker for worker in broker.workers if not worker.session.is_sibling]
 
 
-def clients(broker: "Broker") -> "list[Session]":
+def clients(broker: State) -> "list[Session]":
     return [
         session
         for session in broker.sessions
@@ -65,7 +64,7 @@ def clients(broker: "Broker") -> "list[Session]":
     ]
 
 
-def window(broker: "Broker", session: Session, name: bytes) -> int:
+def window(broker: State, session: Session, name: bytes) -> int:
     """Twice the capacity of the service's workers: enough to keep them busy. More would only be queued. Limited by the client's limits."""
     policy = broker.policy
     room = policy.max_outstanding - len(session.requests)
@@ -76,7 +75,8 @@ def window(broker: "Broker", session: Session, name: bytes) -> int:
     return max(0, min(room, policy.max_queue - service.queue_length, max(1, 2 * capacity - service.queue_length)))
 
 
-def status(broker: "Broker") -> Row:
+def status(parts: Parts) -> Row:
+    broker = parts.state
     return {
         "address": broker.address,
         "started": iso_time(broker.wall + broker.started),
@@ -86,39 +86,39 @@ def status(broker: "Broker") -> Row:
         "services": len(services(broker)),
         "open_requests": figures.open_requests(broker),
         "held_bytes": broker.held_bytes,
-        "memory": _memory(broker),
-        "largest_peers": broker.memory.largest(),
+        "memory": _memory(parts),
+        "largest_peers": parts.memory.largest(),
         "draining": broker.draining,
         "workers_by_state": figures.workers(broker),
-        "jobs": broker.durable.figures() if broker.durable is not None else None,
+        "jobs": parts.durable.figures() if parts.durable is not None else None,
         **figures.totals(broker),
         **_process(broker),
     }
 
 
-def _memory(broker: "Broker") -> Row:
+def _memory(parts: Parts) -> Row:
     """Memory held for peers, by category; ``limit_bytes`` is null without a limit."""
-    memory = broker.memory
+    memory = parts.memory
     row: Row = {"limit_bytes": memory.limit or None, "total_bytes": memory.measure()}
     row.update({f"{kind}_bytes": size for kind, size in memory.by_kind().items()})
     return row
 
 
-def _process(broker: "Broker") -> Row:
+def _process(broker: State) -> Row:
     """What ``merging.status`` needs besides, in a broker of several processes."""
-    siblings = broker.siblings
-    if siblings.count == 1:
+    process = broker.process
+    if process.count == 1:
         return {}
     names = [text(service.name) for service in services(broker)]
-    return {"process": siblings.index, "pid": siblings.pid, "service_names": names}
+    return {"process": process.index, "pid": process.pid, "service_names": names}
 
 
-def service_rows(broker: "Broker") -> Rows:
+def service_rows(broker: State) -> Rows:
     found = services(broker)
     return Rows(len(found), (service_row(broker, service) for service in found))
 
 
-def service_row(broker: "Broker", service: Service) -> Row:
+def service_row(broker: State, service: Service) -> Row:
     state = states.of_service(broker, service)
     return {
         "name": text(service.name),
@@ -133,12 +133,12 @@ def service_row(broker: "Broker", service: Service) -> Row:
     }
 
 
-def worker_rows(broker: "Broker") -> Rows:
+def worker_rows(broker: State) -> Rows:
     found = workers(broker)
     return Rows(len(found), (worker_row(broker, worker) for worker in found))
 
 
-def worker_row(broker: "Broker", worker: Worker) -> Row:
+def worker_row(broker: State, worker: Worker) -> Row:
     state = states.of_worker(broker, worker)
     return {
         "worker": f"w{worker.number}",
@@ -164,12 +164,12 @@ def worker_row(broker: "Broker", worker: Worker) -> Row:
     }
 
 
-def client_rows(broker: "Broker") -> Rows:
+def client_rows(broker: State) -> Rows:
     found = clients(broker)
     return Rows(len(found), (client_row(broker, session) for session in found))
 
 
-def client_row(broker: "Broker", session: Session) -> Row:
+def client_row(broker: State, session: Session) -> Row:
     state = states.of_client(session)
     return {
         "client": f"c{session.number}",
@@ -187,7 +187,7 @@ def client_row(broker: "Broker", session: Session) -> Row:
     }
 
 
-def requests(broker: "Broker") -> list[Row]:
+def requests(broker: State) -> list[Row]:
     found: list[Row] = []
     for session in broker.sessions:
         if session.is_sibling:
@@ -206,12 +206,12 @@ def requests(broker: "Broker") -> list[Row]:
     return found
 
 
-def request_row(broker: "Broker", request: Request) -> Row:
+def request_row(broker: State, request: Request) -> Row:
     worker = request.worker
     held = request.state != QUEUED and worker is not None
     since = request.dispatched if held else request.accepted
     return {
-        "request": broker.request_name(request),
+        "request": request_name(broker, request),
         "service": text(request.service.name),
         "client": f"c{request.session.number}",
         "protocol": request.session.protocol,
@@ -261,10 +261,10 @@ def _holder(worker: Worker) -> str:
     return f"{'the broker behind' if worker.session.protocol == 'bridge' else 'worker'} w{worker.number}"
 
 
-def memo(broker: "Broker", asked: bytes) -> object:
-    if broker.memoiser is None:
+def memo(parts: Parts, asked: bytes) -> object:
+    if parts.memoiser is None:
         return {"services": []}
-    return broker.memoiser.answer(memo_command(asked))
+    return parts.memoiser.answer(memo_command(asked))
 
 
 def memo_command(body: bytes) -> Row:
@@ -276,11 +276,11 @@ def memo_command(body: bytes) -> Row:
     return command if isinstance(command, dict) else {}
 
 
-def topics(broker: "Broker", principal: str, prefix: bytes) -> list[Row]:
+def topics(parts: Parts, principal: str, prefix: bytes) -> list[Row]:
     """Topics with their last value, with a preview if it is text: those that the principal may subscribe to."""
     found: list[Row] = []
-    for value in broker.publishing.last_values.under(prefix, MAX_LISTED):
-        if not broker.access.allows_topic(principal, value.topic):
+    for value in parts.publishing.last_values.under(prefix, MAX_LISTED):
+        if not parts.access.allows_topic(principal, value.topic):
             continue
         topic, *frames = split(value.message)
         content = b"".join(frames)

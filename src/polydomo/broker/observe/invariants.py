@@ -3,50 +3,54 @@
 Each message names the service, the worker or the request.
 """
 
-from typing import TYPE_CHECKING
-
 from polydomo import limits
 from polydomo.broker import service_table
+from polydomo.broker.cluster.bridging import Bridging
 from polydomo.broker.requests import queues
 from polydomo.broker.requests.outcomes import large
 from polydomo.broker.sharing.shared_runs import SharedRuns
+from polydomo.broker.state import State
 from polydomo.model.request import DONE, HELD, NO_HISTORY, OUTCOMES, PARKED, QUEUED, HeldPartials, Request
 from polydomo.model.service import Service, Worker
 from polydomo.model.session import Session
-from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_SHARE_USED
-
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
+from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_SHARE_USED, Hub
 
 
-def check(broker: "Broker") -> None:
+def check(broker: State, bridging: Bridging, shares: "list[SharedRuns]", hub: Hub | None) -> None:
     """Raises AssertionError if the broker's state is inconsistent."""
     for service in broker.services.values():
-        _service(broker, service)
+        _service(broker, bridging, service)
     for worker in broker.workers:
-        _worker(broker, worker)
+        _worker(broker, bridging, shares, worker)
     for session in broker.sessions:
         _session(broker, session)
     _crews(broker)
     _places(broker)
-    _totals(broker)
+    _totals(broker, shares)
     _timers(broker)
-    _stalled(broker)
+    _stalled(broker, hub)
     _plain()
-    _missed(broker)
-    broker.control.check_invariants()
+    _missed(bridging)
+    _paused(broker)
     broker.unattended.check_invariants()
-    broker.siblings.check_invariants()
     if broker.durable_requests is not None:
         broker.durable_requests.check_invariants()
-    for runs in _shares(broker):
+    for runs in shares:
         runs.check_invariants()
-    broker.catalog.check_invariants()
-    broker.publishing.subscriptions.check_invariants()
-    broker.publishing.last_values.check_invariants()
 
 
-def _service(broker: "Broker", service: Service) -> None:
+def _paused(broker: State) -> None:
+    for name, held in broker.paused.items():
+        for request in held:
+            assert request.state == PARKED and request.service.name == name, (
+                f"request {request.number} does not wait for a paused service"
+            )
+            assert request in request.session.requests, (
+                f"request {request.number} waits for a paused service and is not open"
+            )
+
+
+def _service(broker: State, bridging: Bridging, service: Service) -> None:
     who = f"service {service.name!r}"
     assert broker.services.get(service.name) is service, f"{who} is registered under another name"
     line = queues.waiting(service)
@@ -73,7 +77,7 @@ def _service(broker: "Broker", service: Service) -> None:
         assert worker.services.get(service) == weight, f"{who} and worker {worker.number} disagree about its weight"
         assert not weight or service.weighted, f"{who} has weighted workers but is not marked as weighted"
     for worker in service.remote:
-        assert broker.bridging.learned[worker].get(service.name) is service, (
+        assert bridging.learned[worker].get(service.name) is service, (
             f"{who} is offered by a bridge that does not list it"
         )
     pools = (("idle", service.idle), ("spare", service.partly_busy), ("prefetching", service.prefetching))
@@ -85,27 +89,14 @@ def _service(broker: "Broker", service: Service) -> None:
     known = service.workers or service.queue_length or service.remote
     assert known, f"{who} has neither workers nor requests but was not removed"
     if service.queue_length and not service.workers and service.remote:
-        assert service in broker.bridging.blocked, f"requests wait in {who}, and no bridge will take them"
+        assert service in bridging.blocked, f"requests wait in {who}, and no bridge will take them"
     if service.queue_length and not service.workers and not service.remote:
         assert service.timer, f"requests wait in {who}, no worker offers it, and no timer expires them"
     else:
         assert not service.timer, f"{who} has a timer without a reason"
 
 
-def _shares(broker: "Broker") -> "list[SharedRuns]":
-    found: list[SharedRuns] = []
-    if broker.memoiser is not None:
-        found.append(broker.memoiser.runs)
-    if broker.keyed is not None:
-        found.append(broker.keyed.runs)
-    return found
-
-
-def _shares_runs(broker: "Broker", worker: Worker) -> bool:
-    return any(runs.worker is worker for runs in _shares(broker))
-
-
-def _worker(broker: "Broker", worker: Worker) -> None:
+def _worker(broker: State, bridging: Bridging, shares: "list[SharedRuns]", worker: Worker) -> None:
     who = f"worker {worker.number}"
     assert worker.alive, f"{who} is listed but not alive"
     assert worker.credit >= 0, f"{who} has a credit of {worker.credit}"
@@ -130,7 +121,9 @@ def _worker(broker: "Broker", worker: Worker) -> None:
             assert request.state == HELD, f"{who} holds request {request.number}, which is queued"
             assert request.worker is worker, f"{who} holds request {request.number}, which another worker has"
             offers = (
-                request.service in worker.services or worker in broker.bridging.learned or _shares_runs(broker, worker)
+                request.service in worker.services
+                or worker in bridging.learned
+                or any(runs.worker is worker for runs in shares)
             )
             assert offers, f"{who} holds a request for a service it does not offer"
     if worker.orphaned_until:
@@ -145,7 +138,7 @@ def _worker(broker: "Broker", worker: Worker) -> None:
         assert worker.timer, f"{who} has no timer for its silence"
 
 
-def _session(broker: "Broker", session: Session) -> None:
+def _session(broker: State, session: Session) -> None:
     who = f"connection {session.number}"
     assert not session.disconnected or session.requests, f"{who} is listed but closed"
     for request in session.requests:
@@ -153,7 +146,7 @@ def _session(broker: "Broker", session: Session) -> None:
         _open(broker, request)
 
 
-def _open(broker: "Broker", request: Request) -> None:
+def _open(broker: State, request: Request) -> None:
     who = f"request {request.number}"
     worker = request.worker
     assert request.state in (QUEUED, HELD, PARKED), f"{who} is listed as open but has ended"
@@ -163,8 +156,8 @@ def _open(broker: "Broker", request: Request) -> None:
         assert worker in broker.workers, f"{who} is held by a worker that is gone"
         bound = request.deadline or request.max_run
     elif request.state == PARKED:
-        waits = request in broker.control.paused.get(request.service.name, {})
-        waits = waits or (broker.durable_requests is not None and request in broker.durable_requests.parked)
+        waits = request in broker.paused.get(request.service.name, {})
+        waits = waits or (broker.durable_requests is not None and broker.durable_requests.parks(request))
         assert waits and worker is None, f"{who} is parked, but nothing will resume it"
         bound = request.deadline
     else:
@@ -183,7 +176,7 @@ def _open(broker: "Broker", request: Request) -> None:
     assert request.attempts <= allowed, f"{who} has too many attempts"
 
 
-def _crews(broker: "Broker") -> None:
+def _crews(broker: State) -> None:
     for session, crew in broker.session_workers.items():
         who = f"connection {session.number}"
         assert crew, f"{who} has an empty list of workers"
@@ -197,7 +190,7 @@ def _crews(broker: "Broker") -> None:
         )
 
 
-def _places(broker: "Broker") -> None:
+def _places(broker: State) -> None:
     """Every open request is in exactly one place, and every request in a place is open or has ended while its worker still runs it."""
     places: dict[Request, int] = {}
     for service in broker.services.values():
@@ -226,20 +219,20 @@ def _places(broker: "Broker") -> None:
             assert not nowhere, f"request {request.number} is open but in no place"
 
 
-def _missed(broker: "Broker") -> None:
-    for worker, name in broker.bridging.missed:
-        assert worker in broker.bridging.learned, f"{name!r} has a pending offer of a bridge that is gone"
+def _missed(bridging: Bridging) -> None:
+    for worker, name in bridging.missed:
+        assert worker in bridging.learned, f"{name!r} has a pending offer of a bridge that is gone"
 
 
 def _plain() -> None:
     assert NO_HISTORY.is_empty(), "the shared history of simple requests was modified"
 
 
-def _totals(broker: "Broker") -> None:
+def _totals(broker: State, shares: "list[SharedRuns]") -> None:
     found = [request for session in broker.sessions for request in session.requests]
     parts = [request.history.held_partials for request in found]
     size = sum(len(request.body) for request in found) + sum(part.size for part in parts if part is not None)
-    size += sum(runs.parts_bytes for runs in _shares(broker))
+    size += sum(runs.parts_bytes for runs in shares)
     assert broker.held_bytes == size, f"the broker counts {broker.held_bytes} held bytes but holds {size}"
     for session in broker.sessions:
         size = sum(large(request.body) for request in session.requests)
@@ -247,7 +240,7 @@ def _totals(broker: "Broker") -> None:
     assert service_table.count(broker) <= broker.policy.max_services, f"{len(broker.services)} services"
 
 
-def _timers(broker: "Broker") -> None:
+def _timers(broker: State) -> None:
     """No timer remains for something that has ended, and every timer is stored under its key."""
     for key, item in broker.timers.items():
         if isinstance(item, Request):
@@ -268,12 +261,12 @@ def _timers(broker: "Broker") -> None:
             assert not request.timer or request in kept, f"the timer of request {request.number} is not kept"
 
 
-def _stalled(broker: "Broker") -> None:
-    for session in broker.backpressure.paused:
+def _stalled(broker: State, hub: Hub | None) -> None:
+    for session in broker.paused_clients:
         assert session in broker.sessions, f"connection {session.number} is stalled and gone"
         assert not session.worker_count, f"connection {session.number} carries a worker and is stalled"
         assert session.link.pauses & PAUSE_AT_LIMIT, f"connection {session.number} is stalled and still read"
-    turns = broker.memory.hub.turns if broker.memory.hub is not None else None
+    turns = hub.turns if hub is not None else None
     if turns is not None:
         turns.check_invariants()
     for session in broker.sessions:
@@ -284,9 +277,7 @@ def _stalled(broker: "Broker") -> None:
                 f"connection {session.number} is paused for its turn but is not waiting for one"
             )
         if session.link.pauses & PAUSE_AT_LIMIT:
-            assert session in broker.backpressure.paused, (
-                f"connection {session.number} is paused and nothing will wake it"
-            )
+            assert session in broker.paused_clients, f"connection {session.number} is paused and nothing will wake it"
         elif not session.worker_count and not session.is_internal:
             room = broker.policy.max_outstanding - len(session.requests)
             assert room > 0, f"connection {session.number} has {len(session.requests)} open requests and is still read"

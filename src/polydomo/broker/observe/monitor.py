@@ -8,42 +8,48 @@ The last few hundred events and disconnected peers are remembered. Finished requ
 """
 
 import json
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from polydomo import limits
-from polydomo.broker.catalog.catalog import CatalogEntry
-from polydomo.broker.observe import figures, states
+from polydomo.broker.catalog.catalog import Catalog, CatalogEntry
+from polydomo.broker.cluster.processes import send_event
+from polydomo.broker.interfaces import Observer
+from polydomo.broker.observe import states
+from polydomo.broker.observe.figures import Figures
 from polydomo.broker.observe.histogram import Tally
-from polydomo.broker.observe.states import State
+from polydomo.broker.observe.states import PeerState
 from polydomo.broker.reserved_names import MONITOR
+from polydomo.broker.state import State
+from polydomo.broker.topics.subscriptions import Subscriptions
 from polydomo.model.json_form import iso_time
 from polydomo.model.service import LATE, LEFT, LOST, READY, Publication, Service, Worker
 from polydomo.model.session import Session
 from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import join
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
-
 Row = dict[str, object]
-Key = tuple[bytes, str]
 Greeted = tuple[Session, bytes]  # a new subscriber and its prefix
 
 WORKER: Final = "worker"
 SERVICE: Final = "service"
 CLIENT: Final = "client"
 FIGURES = b"monitor.figures"
-OTHERS = b""  # the name under which services without a tally of their own are counted
 
 
-class Monitor:
-    def __init__(self, broker: "Broker") -> None:
+Gather = Callable[[Callable[[bytes], None]], None]
+
+
+class Monitor(Observer):
+    def __init__(self, broker: State, subscriptions: Subscriptions, catalog: Catalog, figures: Figures) -> None:
         self.broker = broker
-        self.tallies: dict[Key, Tally] = {}  # tallies of every service that answered a request, even if it is gone
-        self.events: deque[Row] = deque(maxlen=limits.MONITOR_EVENTS)  # newest last
+        self._subscriptions = subscriptions
+        self._catalog = catalog
+        self._figures = figures
+        self.gather: Gather | None = None  # collects the figures of all processes of the broker
+        self.tallies = broker.tallies.table
+        self.events = figures.events
         self.gone: dict[str, dict[str, Row]] = {WORKER: {}, SERVICE: {}, CLIENT: {}}  # by name, the oldest first
         self.greeting: dict[
             Greeted, list[Iterator[tuple[bytes, Row]]]
@@ -52,38 +58,27 @@ class Monitor:
         self.frequent: list[Tally] = []  # of services with many requests in the last second
         self._found = 0.0  # when these were looked for
         self.ticked = broker.now
-        self.span = 0.0  # seconds between the last two ticks, the divisor of rates
         self.max_gone = limits.MONITOR_GONE
         self.max_listed = limits.MAX_LISTED
-        self.max_tallies = limits.MONITOR_TALLIES
-        # counted by the broker
-        self.violations = 0
-        self.refused = 0
-        self.denied: dict[str, int] = {}  # right, or "handshake" -> number of denials
-        self.stale = 0
-        # counted by the owner of the sockets
-        self.connections_accepted = 0
-        self.connections_refused = 0
-        self.bytes_received = 0
-        self.bytes_sent = 0
-        self.datagrams: dict[str, int] = {}  # type of datagram -> count
 
     # --- state changes -----------------------------------------------------------------------------------------------------
 
     def opened(self, session: Session) -> None:
         session.since = self.broker.now
-        self._changed_client(session, State(READY, self.broker.now, "connected"))
+        self._changed_client(session, PeerState(READY, self.broker.now, "connected"))
 
     def closed(self, session: Session, reason: CloseReason) -> None:
-        state = State(LEFT if reason.orderly else LOST, self.broker.now, str(reason))
+        state = PeerState(LEFT if reason.orderly else LOST, self.broker.now, str(reason))
         self._keep_gone(CLIENT, self._changed_client(session, state))
+        for greeted in [greeted for greeted in self.greeting if greeted[0] is session]:
+            del self.greeting[greeted]
 
     def registered(self, worker: Worker) -> None:
         now = self.broker.now
         worker.state = READY
         worker.state_since = now
         worker.state_cause = f"registered from {worker.session.link.peer}"
-        self._changed_worker(worker, State(READY, now, worker.state_cause))
+        self._changed_worker(worker, PeerState(READY, now, worker.state_cause))
         for service in worker.services:
             self.offered(worker, service)
 
@@ -99,7 +94,7 @@ class Monitor:
 
     def left(self, worker: Worker) -> None:
         """Called after the worker's state has changed and it has been removed from its services."""
-        state = State(worker.state, worker.state_since, worker.state_cause)
+        state = PeerState(worker.state, worker.state_since, worker.state_cause)
         self._keep_gone(WORKER, self._changed_worker(worker, state))
         for service in worker.services:
             if not service.workers:
@@ -107,7 +102,7 @@ class Monitor:
 
     def catalogued(self, entry: CatalogEntry) -> None:
         """Called when a service of the catalog changed."""
-        row = self._event(SERVICE, entry.name, "dbp", State(entry.state, entry.since, entry.cause))
+        row = self._event(SERVICE, entry.name, "dbp", PeerState(entry.state, entry.since, entry.cause))
         row["address"] = entry.address
         self._publish(SERVICE, entry.name.encode(), row)
         if entry.state in (LOST, LEFT):
@@ -119,14 +114,14 @@ class Monitor:
         worker.state = state
         worker.state_since = self.broker.now
         worker.state_cause = cause
-        self._changed_worker(worker, State(state, self.broker.now, cause))
+        self._changed_worker(worker, PeerState(state, self.broker.now, cause))
 
     def _set_service(self, service: Service, state: str, cause: str) -> None:
         service.state = state
         service.state_since = self.broker.now
         service.state_cause = cause
         name = text(service.name)
-        row = self._event(SERVICE, name, _protocols(service), State(state, self.broker.now, cause))
+        row = self._event(SERVICE, name, _protocols(service), PeerState(state, self.broker.now, cause))
         row["queued"] = service.queue_length
         self._publish(SERVICE, service.name, row)
         if state in (LOST, LEFT):
@@ -134,7 +129,7 @@ class Monitor:
         else:
             self.gone[SERVICE].pop(name, None)
 
-    def _changed_worker(self, worker: Worker, state: State) -> Row:
+    def _changed_worker(self, worker: Worker, state: PeerState) -> Row:
         name = f"w{worker.number}"
         row = self._event(WORKER, name, worker.session.protocol, state)
         row["peer"] = worker.session.link.peer
@@ -145,7 +140,7 @@ class Monitor:
         self._publish(WORKER, name.encode(), row)
         return row
 
-    def _changed_client(self, session: Session, state: State) -> Row:
+    def _changed_client(self, session: Session, state: PeerState) -> Row:
         name = f"c{session.number}"
         row = self._event(CLIENT, name, session.protocol, state)
         row["peer"] = session.link.peer
@@ -154,13 +149,13 @@ class Monitor:
         self._publish(CLIENT, name.encode(), row)
         return row
 
-    def _event(self, kind: str, name: str, protocol: str, state: State) -> Row:
+    def _event(self, kind: str, name: str, protocol: str, state: PeerState) -> Row:
         row = self._row(kind, name, protocol, state)
         if kind != CLIENT:  # clients connect and disconnect too often to remember all of them
             self.events.append(row)
         return row
 
-    def _row(self, kind: str, name: str, protocol: str, state: State) -> Row:
+    def _row(self, kind: str, name: str, protocol: str, state: PeerState) -> Row:
         return {
             "time": iso_time(self.broker.wall + state.since),
             "kind": kind,
@@ -182,18 +177,18 @@ class Monitor:
 
     def _publish(self, kind: str, name: bytes, row: Row) -> None:
         topic = b"monitor.%s.%s" % (kind.encode(), name)
-        subscribers = self.broker.publishing.subscriptions.match(topic)
+        subscribers = self._subscriptions.match(topic)
         if subscribers:
             message = _message(topic, row)
             for subscriber in subscribers:
                 if not subscriber.is_sibling:
                     subscriber.send_publication(message)
                 elif kind != CLIENT:
-                    self.broker.siblings.send_event(subscriber, topic, row)
+                    send_event(subscriber, topic, row)
 
     def event_of_sibling(self, topic: bytes, content: bytes) -> None:
         """A worker or a service changed at another process of this broker, or a tap shows a message there."""
-        for subscriber in self.broker.publishing.subscriptions.match(topic):
+        for subscriber in self._subscriptions.match(topic):
             if not subscriber.is_sibling:
                 subscriber.send_publication(Publication(topic, join([topic, content])))
 
@@ -202,13 +197,13 @@ class Monitor:
         subscriber of all topics gets only changes."""
         if not prefix.startswith(MONITOR):
             return
-        kinds = (self._workers(prefix), self._services(prefix), self._catalog(prefix), self._clients(prefix))
+        kinds = (self._workers(prefix), self._services(prefix), self._catalogued(prefix), self._clients(prefix))
         self.greeting[session, prefix] = [islice(kind, self.max_listed) for kind in kinds]
         if (
-            FIGURES.startswith(prefix) and self.broker.siblings.count == 1
+            FIGURES.startswith(prefix) and self.broker.process.count == 1
         ):  # else all processes are asked at the next tick
             session.link.charge(limits.WORK_ROW * (8 + min(len(self.broker.services), limits.MAX_LISTED)))
-            session.send_publication(_message(FIGURES, figures.figures(self.broker)))
+            session.send_publication(_message(FIGURES, self._figures.figures()))
         if len(self.greeting) == 1:
             self.greet_some()
 
@@ -233,11 +228,6 @@ class Monitor:
     def unsubscribed(self, session: Session, prefix: bytes) -> None:
         self.greeting.pop((session, prefix), None)
 
-    def forget_subscriber(self, session: Session) -> None:
-        """Called when the session is closed."""
-        for greeted in [greeted for greeted in self.greeting if greeted[0] is session]:
-            del self.greeting[greeted]
-
     def _workers(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
         for worker in list(self.broker.workers):
             topic = b"monitor.worker.w%d" % worker.number
@@ -252,11 +242,11 @@ class Monitor:
                 state = states.of_service(self.broker, service)
                 yield topic, self._row(SERVICE, text(name), _protocols(service), state)
 
-    def _catalog(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
-        for name, entry in list(self.broker.catalog.entries.items()):
+    def _catalogued(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
+        for name, entry in list(self._catalog.entries.items()):
             topic = b"monitor.service." + name.encode()
             if topic.startswith(prefix):
-                yield topic, self._row(SERVICE, name, "dbp", State(entry.state, entry.since, entry.cause))
+                yield topic, self._row(SERVICE, name, "dbp", PeerState(entry.state, entry.since, entry.cause))
 
     def _clients(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
         for session in list(self.broker.sessions):
@@ -265,29 +255,6 @@ class Monitor:
                 yield topic, self._row(CLIENT, f"c{session.number}", session.protocol, states.of_client(session))
 
     # --- counting ----------------------------------------------------------------------------------------------------------
-
-    def tally(self, service: Service, protocol: str) -> Tally:
-        """The tally of this service and protocol."""
-        key = (service.name, protocol)
-        found = self.tallies.get(key)
-        if found is None:
-            if len(self.tallies) >= self.max_tallies:
-                key = (OTHERS, protocol)
-            found = self.tallies.setdefault(key, Tally())
-        service.new_durations[protocol] = found.fresh
-        return found
-
-    def service_forgotten(self, service: Service) -> None:
-        """Called when a service name is removed. If no request was ever answered under it, its tally is merged into the shared one, because
-        clients can invent any number of names."""
-        for protocol in service.new_durations:
-            key = (service.name, protocol)
-            tally = self.tallies.get(key)
-            if tally is not None and service.name != OTHERS:
-                tally.fold()
-                if not tally.answered:
-                    del self.tallies[key]
-                    self.tallies.setdefault((OTHERS, protocol), Tally()).absorb(tally)
 
     def fold(self) -> None:
         """Sorts finished requests into the histograms. Called when ``fold_at`` has passed, so that few are pending."""
@@ -311,27 +278,21 @@ class Monitor:
     def tick(self) -> None:
         """Called once a second. Rates cover the time between the last two calls."""
         now = self.broker.now
-        if self.broker.bridging.learned:
-            self.broker.bridging.take_back()
         self.fold_at = now + limits.MONITOR_TICK
-        self.span = now - self.ticked
+        self._figures.span = now - self.ticked
         self.ticked = now
         self._find_frequent()
         for tally in self.tallies.values():
             tally.turn_over()
-        subscribers = [
-            subscriber
-            for subscriber in self.broker.publishing.subscriptions.match(FIGURES)
-            if not subscriber.is_sibling
-        ]
-        if subscribers and self.broker.siblings.bridges:
-            self.broker.siblings.gather_figures(self._send_figures)
+        subscribers = [subscriber for subscriber in self._subscriptions.match(FIGURES) if not subscriber.is_sibling]
+        if subscribers and self.broker.process.bridges and self.gather is not None:
+            self.gather(self._send_figures)
         elif subscribers:
-            self._send_figures(json.dumps(figures.figures(self.broker)).encode())
+            self._send_figures(json.dumps(self._figures.figures()).encode())
 
     def _send_figures(self, content: bytes) -> None:
         message = Publication(FIGURES, join([FIGURES, content]))
-        for subscriber in self.broker.publishing.subscriptions.match(FIGURES):
+        for subscriber in self._subscriptions.match(FIGURES):
             if not subscriber.is_sibling:
                 subscriber.send_publication(message)
 

@@ -1,24 +1,24 @@
 """The schemas of typed services: arguments and results as described by workers, or by settings for workers that cannot."""
 
 import json
-from typing import TYPE_CHECKING
 
-from polydomo.broker.guard.access import OFFER
+from polydomo.broker.guard.access import Access
+from polydomo.broker.guard.rules import OFFER
+from polydomo.broker.service_table import has_worker
+from polydomo.broker.state import State
 from polydomo.limits import MAX_SCHEMA_BYTES
 from polydomo.model.service_schema import Row, ServiceSchema, described, read_schema
 from polydomo.model.session import Session
-
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
 
 class Schemas:
     """Schemas by service. A worker's schema is valid while a worker offers the service; one from settings is always valid."""
 
-    __slots__ = ("_broker", "_learned", "_said", "_sizes", "_total", "declared")
+    __slots__ = ("_access", "_broker", "_learned", "_said", "_sizes", "_total", "declared")
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: State, access: Access) -> None:
         self._broker = broker
+        self._access = access
         self.declared: dict[bytes, ServiceSchema] = {}
         self._learned: dict[bytes, ServiceSchema] = {}
         self._sizes: dict[bytes, int] = {}
@@ -31,7 +31,7 @@ class Schemas:
 
     def learn(self, name: bytes, row: object, size: int) -> None:
         """Stores the schema that a worker sent. Raises ValueError with a reason."""
-        if not self._broker.has_worker(name):
+        if not has_worker(self._broker, name):
             raise ValueError("no worker offers the service")
         schema = read_schema(row, size)
         self._forget_unused()
@@ -44,7 +44,7 @@ class Schemas:
 
     def find(self, name: bytes) -> ServiceSchema | None:
         """The schema of a service that a worker currently offers."""
-        if not self._broker.has_worker(name):
+        if not has_worker(self._broker, name):
             return None
         return self._learned.get(name) or self.declared.get(name)
 
@@ -62,7 +62,7 @@ class Schemas:
         """Schemas of all services that a worker currently offers, by name; names that are not UTF-8 are left out."""
         found: dict[str, ServiceSchema] = {}
         for name, schema in {**self.declared, **self._learned}.items():
-            if self._broker.has_worker(name):
+            if has_worker(self._broker, name):
                 try:
                     found[name.decode()] = schema
                 except UnicodeDecodeError:
@@ -79,7 +79,7 @@ class Schemas:
         return list(self._said.values())
 
     def _forget_unused(self) -> None:
-        for name in [name for name in self._learned if not self._broker.has_worker(name)]:
+        for name in [name for name in self._learned if not has_worker(self._broker, name)]:
             del self._learned[name]
             self._total -= self._sizes.pop(name)
             self._said.pop(name, None)
@@ -101,7 +101,7 @@ class Schemas:
             name = row.get("service")
             if not isinstance(name, str):
                 raise ValueError("service must be a text")
-            if not self._broker.access.may_as(principal, session, OFFER, name):
+            if not self._access.may_as(principal, session, OFFER, name):
                 return json.dumps({"registered": False, "reason": self._broker.refusal, "denied": True})
             self.learn(name.encode(), row.get("schema"), len(asked))
             self._said[name.encode()] = asked

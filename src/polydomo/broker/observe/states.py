@@ -4,64 +4,62 @@ States that change with every request are derived: a worker is busy while it hol
 Infrequent changes (registered, late, heard again, lost, left) are stored by ``monitor`` when they happen.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from polydomo.broker.workers import liveness
+from polydomo.broker.state import State
+from polydomo.broker.workers import silence
 from polydomo.model.service import BUSY, DRAINED, LATE, PAUSED, READY, Service, Worker
 from polydomo.model.session import Session
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
-
-class State(NamedTuple):
+class PeerState(NamedTuple):
     state: str
     since: float  # the broker's clock
     cause: str
 
 
-def of_worker(broker: "Broker", worker: Worker) -> State:
+def of_worker(broker: State, worker: Worker) -> PeerState:
     if not worker.alive:
-        return State(worker.state, worker.state_since, worker.state_cause)
+        return PeerState(worker.state, worker.state_since, worker.state_cause)
     if worker.state == LATE:
-        if liveness.is_late(broker, worker):
-            return State(LATE, worker.state_since, worker.state_cause)
-        return State(BUSY if worker.held else READY, worker.last_heard, "heard again")
+        if silence.is_late(broker, worker):
+            return PeerState(LATE, worker.state_since, worker.state_cause)
+        return PeerState(BUSY if worker.held else READY, worker.last_heard, "heard again")
     if worker.held:
         first = min(request.dispatched for request in worker.held.values())
         count = len(worker.held)
-        return State(BUSY, first, "holds a request" if count == 1 else f"holds {count} requests")
-    return State(READY, worker.state_since, worker.state_cause)
+        return PeerState(BUSY, first, "holds a request" if count == 1 else f"holds {count} requests")
+    return PeerState(READY, worker.state_since, worker.state_cause)
 
 
-def of_service(broker: "Broker", service: Service) -> State:
+def of_service(broker: State, service: Service) -> PeerState:
     """The state of a service is that of its best worker. Without workers, it is the state in which the last one left; registering if it
     never had one. A service of another broker is ready, because only that broker knows how busy its workers are. A service that was paused
     or drained is in that state until it is resumed."""
     if service.paused:
-        return State(PAUSED, broker.control.since.get(service.name, 0.0), "its requests are queued until it is resumed")
+        return PeerState(PAUSED, broker.since.get(service.name, 0.0), "its requests are queued until it is resumed")
     if service.drained:
-        return State(DRAINED, broker.control.since.get(service.name, 0.0), "it rejects requests until it is resumed")
+        return PeerState(DRAINED, broker.since.get(service.name, 0.0), "it rejects requests until it is resumed")
     if not service.workers:
         if service.remote:
-            return State(READY, service.no_worker_since, "another broker offers it")
-        return State(service.state, service.state_since, service.state_cause)
+            return PeerState(READY, service.no_worker_since, "another broker offers it")
+        return PeerState(service.state, service.state_since, service.state_cause)
     if service.idle:
-        return State(READY, service.state_since, service.state_cause)
+        return PeerState(READY, service.state_since, service.state_cause)
     states = [of_worker(broker, worker) for worker in service.workers]
     for state in (READY, BUSY):
         since = [known.since for known in states if known.state == state]
         if since and state == READY:
-            return State(READY, service.state_since, service.state_cause)
+            return PeerState(READY, service.state_since, service.state_cause)
         if since:
-            return State(BUSY, max(since), "every worker holds a request")
-    return State(LATE, max(known.since for known in states), "every worker is late")
+            return PeerState(BUSY, max(since), "every worker holds a request")
+    return PeerState(LATE, max(known.since for known in states), "every worker is late")
 
 
-def of_client(session: Session) -> State:
+def of_client(session: Session) -> PeerState:
     first = next(iter(session.requests), None)
     if first is None:
-        return State(READY, session.since, "connected")
+        return PeerState(READY, session.since, "connected")
     count = len(session.requests)
     paused = ", and is paused because of a limit" if session.link.pauses else ""
-    return State(BUSY, first.accepted, f"waits for {'a reply' if count == 1 else f'{count} replies'}{paused}")
+    return PeerState(BUSY, first.accepted, f"waits for {'a reply' if count == 1 else f'{count} replies'}{paused}")

@@ -3,258 +3,214 @@
 ``Broker.request`` accepts a request for a known service itself. All other requests go to ``resolve``.
 """
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from polydomo import limits
 from polydomo.broker import service_table
-from polydomo.broker.builtin.service import PROCESSES, Asked, BuiltinService
+from polydomo.broker.builtin.service import BuiltinService
+from polydomo.broker.guard.access import Access
 from polydomo.broker.jobs.durable_order import order_for
-from polydomo.broker.requests import deadlines, outcomes, queues, transitions
+from polydomo.broker.requests import outcomes, pausing, queues, transitions
 from polydomo.broker.requests.transitions import new_request
 from polydomo.broker.reserved_names import ACCEPT, JOIN, is_reserved
-from polydomo.broker.sharing import keyed
-from polydomo.broker.sharing.keyed import KeyedRequests
+from polydomo.broker.sharing.keyed import KeyedRequests, from_sibling
+from polydomo.broker.sharing.memoised import Memoiser
+from polydomo.broker.state import State
 from polydomo.broker.workers.registration import SHUTTING_DOWN
-from polydomo.model.job_messages import answer_body, error_header
+from polydomo.model.broker_api import BrokerApi
 from polydomo.model.principals import accountable
-from polydomo.model.request import OK, SHUTDOWN, Request, new_time_limits
+from polydomo.model.request import SHUTDOWN, Request
 from polydomo.model.service import Service
 from polydomo.model.session import Session
-from polydomo.wire.frames import Body, flat, frame
-
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
-
+from polydomo.wire.frames import Body
 
 DRAINED = "the service is being drained and accepts no new requests"
 AT_LIMIT = "a limit is reached (open requests of the client, queue of the service, or bytes held): try again later"
 
 
-def resolve(
-    broker: "Broker",
-    session: Session,
-    name: bytes,
-    body: Body,
-    ref: object,
-    fallback: bytes,
-    deadline: float,
-    max_run: float,
-    attempts: int,
-    guarantee: bool,
-    identity: bytes,
-) -> Request | None:
-    """Handles a request whose service is reserved or unknown, or that arrived at a listener without requests or during shutdown. Returns
-    the request if it is to be accepted (NEW) or if the broker has taken it already (DONE, PARKED), or None if it was rejected."""
-    number = broker.newest_request
-    if not session.role.allows_requests:
-        refused = new_request(number, session, Service(name), body, ref, broker.now)
-        outcomes.refuse(broker, refused, f"the listener {session.role.name} does not accept requests")
-        return None
-    reserved = is_reserved(name)
-    builtin = broker.builtin.find(name, body)
-    if reserved:
-        service = builtin.service if builtin is not None else Service(name)
-        asked = new_request(number, session, service, body, ref, broker.now)
-        if not broker.access.may_use_builtin(asked):
-            outcomes.deny(broker, asked)
+class Builtins(Protocol):
+    """The services that the broker answers itself (``observe.answering``)."""
+
+    def serve(self, request: Request, service: BuiltinService | None) -> Request:
+        """Answers the request, now or later."""
+        raise NotImplementedError
+
+
+class Admission:
+    def __init__(self, api: BrokerApi, broker: State, access: Access, builtins: Builtins) -> None:
+        self._api = api
+        self._broker = broker
+        self._access = access
+        self._builtins = builtins
+        self.keyed: KeyedRequests | None = None  # created with the first request that has a key
+        self.memoiser: Memoiser | None = None  # set if services are memoised
+
+    def resolve(
+        self,
+        session: Session,
+        name: bytes,
+        body: Body,
+        ref: object,
+        fallback: bytes,
+        deadline: float,
+        max_run: float,
+        attempts: int,
+        guarantee: bool,
+        identity: bytes,
+    ) -> Request | None:
+        """Handles a request whose service is reserved or unknown, or that arrived at a listener without requests or during shutdown.
+        Returns the request if it is to be accepted (NEW) or if the broker has taken it already (DONE, PARKED), or None if it was
+        rejected."""
+        broker = self._broker
+        number = broker.newest_request
+        if not session.role.allows_requests:
+            refused = new_request(number, session, Service(name), body, ref, broker.now)
+            outcomes.refuse(broker, refused, f"the listener {session.role.name} does not accept requests")
             return None
-        if builtin is not None and builtin.uses_quota and not session.is_sibling and not broker.access.spend(asked):
-            outcomes.refuse(broker, asked, _over_quota(asked))
+        reserved = is_reserved(name)
+        builtin = broker.builtin.find(name, body)
+        if reserved:
+            service = builtin.service if builtin is not None else Service(name)
+            asked = new_request(number, session, service, body, ref, broker.now)
+            if not self._access.may_use_builtin(asked):
+                outcomes.deny(broker, asked)
+                return None
+            if builtin is not None and builtin.uses_quota and not session.is_sibling and not self._access.spend(asked):
+                outcomes.refuse(broker, asked, _over_quota(asked))
+                return None
+            # Process 0 of this broker answers the others.
+            if name == JOIN and session.is_sibling:
+                return from_sibling(self._api, session, body, ref)
+            here = (
+                session.is_bridge
+                or name not in broker.services
+                or name == ACCEPT
+                or (name == JOIN and not session.runs_shared)
+            )
+            if here and not session.is_internal:
+                return self._builtins.serve(asked, builtin)
+        target = broker.services.get(name)
+        if fallback and (target is None or not (target.workers or target.remote)):
+            other = broker.services.get(fallback)
+            if other is not None and any(worker.session.protocol == session.protocol for worker in other.workers):
+                target = other
+        request = new_request(number, session, target if target is not None else Service(name), body, ref, broker.now)
+        if broker.draining and not session.is_sibling:
+            outcomes.refuse(broker, request, SHUTTING_DOWN, SHUTDOWN)
             return None
-        # Process 0 of this broker answers the others.
-        if name == JOIN and session.is_sibling:
-            return keyed.from_sibling(broker, session, body, ref)
-        here = (
-            session.is_bridge
-            or name not in broker.services
-            or name == ACCEPT
-            or (name == JOIN and not session.runs_shared)
+        durable = broker.durable_requests
+        becomes_job = (
+            durable is not None
+            and (guarantee or durable.covers(name))
+            and not (session.is_bridge or session.is_internal or reserved)
+            and not (target is not None and target.drained)
+            and 0 < len(name) <= limits.MAX_SERVICE_NAME
         )
-        if here and not session.is_internal:
-            return _answer(broker, asked, builtin)
-    target = broker.services.get(name)
-    if fallback and (target is None or not (target.workers or target.remote)):
-        other = broker.services.get(fallback)
-        if other is not None and any(worker.session.protocol == session.protocol for worker in other.workers):
-            target = other
-    request = new_request(number, session, target if target is not None else Service(name), body, ref, broker.now)
-    if broker.draining and not session.is_sibling:
-        outcomes.refuse(broker, request, SHUTTING_DOWN, SHUTDOWN)
-        return None
-    durable = broker.durable_requests
-    becomes_job = (
-        durable is not None
-        and (guarantee or durable.covers(name))
-        and not (session.is_bridge or session.is_internal or reserved)
-        and not (target is not None and target.drained)
-        and 0 < len(name) <= limits.MAX_SERVICE_NAME
-    )
-    if not reserved and not session.is_sibling:
-        # A job is stored for the service that was asked for; the fallback plays no part.
-        if not broker.access.may_call(request, name if becomes_job else request.service.name):
-            outcomes.deny(broker, request)
+        if not reserved and not session.is_sibling:
+            # A job is stored for the service that was asked for; the fallback plays no part.
+            if not self._access.may_call(request, name if becomes_job else request.service.name):
+                outcomes.deny(broker, request)
+                return None
+            if not (session.is_internal or session.runs_shared) and not self._access.spend(request):
+                outcomes.refuse(broker, request, _over_quota(request))
+                return None
+        if (
+            builtin is not None
+            and not reserved
+            and target is None
+            and broker.offered is not None
+            and not session.is_internal
+        ):
+            return self._builtins.serve(request, builtin)
+        if durable is not None and becomes_job:
+            plain = new_request(number, session, Service(name), body, ref, broker.now)
+            return durable.accept(plain, order_for(plain, deadline, max_run, attempts, identity), deadline)
+        if target is None:
+            if len(name) > limits.MAX_SERVICE_NAME:
+                outcomes.refuse(broker, request, f"service name of {len(name)} bytes")
+                return None
+            if service_table.shortage(broker, 1):
+                outcomes.refuse(broker, request, broker.refusal)
+                return None
+            service_table.add(broker, request.service)
+        if request.service.drained:
+            outcomes.refuse(broker, request, DRAINED)
             return None
-        if not (session.is_internal or session.runs_shared) and not broker.access.spend(request):
-            outcomes.refuse(broker, request, _over_quota(request))
-            return None
-    if (
-        builtin is not None
-        and not reserved
-        and target is None
-        and broker.durable is not None
-        and not session.is_internal
-    ):
-        return _answer(broker, request, builtin)
-    if durable is not None and becomes_job:
-        plain = new_request(number, session, Service(name), body, ref, broker.now)
-        return durable.accept(plain, order_for(plain, deadline, max_run, attempts, identity), deadline)
-    if target is None:
-        if len(name) > limits.MAX_SERVICE_NAME:
-            outcomes.refuse(broker, request, f"service name of {len(name)} bytes")
-            return None
-        if service_table.shortage(broker, 1):
-            outcomes.refuse(broker, request, broker.refusal)
-            return None
-        service_table.add(broker, request.service)
-    if request.service.drained:
-        outcomes.refuse(broker, request, DRAINED)
-        return None
-    if session.is_internal:
-        request.attempts = request.ref.attempts  # a job counts its attempts across requests
-    return request
+        if session.is_internal:
+            request.attempts = request.ref.attempts  # a job counts its attempts across requests
+        return request
+
+    def refuse_at_limit(self, request: Request) -> None:
+        broker = self._broker
+        outcomes.refuse(broker, request, AT_LIMIT)
+        service_table.forget_unused(broker, request.service)
+
+    def divert(self, request: Request, key: bytes, needs_worker: bool) -> bool:
+        """Handles an accepted request that a worker does not simply run: one with an idempotency key may join a run, a paused service holds
+        it, and a memoised service may have a stored reply. False: the request is to be dispatched or queued."""
+        broker = self._broker
+        service = request.service
+        memoiser = self.memoiser
+        memoised = memoiser is not None and memoiser.takes(service.name)
+        # Requests for memoised services share a run if their bodies are equal, so their keys do not matter.
+        if key and not memoised and (self.keyed is not None or not broker.draining):
+            if self.keyed is None:
+                self.keyed = KeyedRequests(self._api, broker)
+            self.keyed.serve(request, key, needs_worker)
+        elif service.paused:
+            pausing.hold(broker, request)
+        elif memoiser is not None and memoised and not request.session.runs_shared:
+            memoiser.serve(request, needs_worker)
+        else:
+            return False
+        return True
+
+    def accept_batch(self, session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
+        """Accepts several requests. If all of them will be queued, the limits are checked only once."""
+        broker = self._broker
+        target = broker.services.get(service)
+        size = sum(map(len, bodies))
+        if (
+            bodies
+            and target is not None
+            and target.queue_length  # so all of them will be queued
+            and target.workers
+            and target.queue_length + len(bodies) < broker.max_queue
+            and len(session.requests) + len(bodies) < broker.max_outstanding
+            and broker.held_bytes + size < broker.max_held_bytes
+            and session.held_bytes + size < broker.policy.max_client_bytes
+            and (session.may_request or (not broker.draining and self._access.calls_freely(session, service)))
+            and not session.worker_count
+            and self.memoiser is None
+            and not target.special
+        ):
+            number = broker.newest_request
+            now = broker.now
+            queue = queues.of_client(target, session)
+            length = target.queue_length
+            records = broker.records_messages
+            for body in bodies:
+                number += 1
+                request = new_request(number, session, target, body, ref, now)
+                transitions.accept(broker, request)
+                if records:
+                    broker.recorder.accepted(request, True, length)
+                    length += 1
+                queue.append(request)
+            broker.newest_request = number
+            target.queue_length += len(bodies)
+            if target.remote:
+                broker.routes.queued(target)
+            session.link.charge(limits.WORK_REQUEST * len(bodies) // 2)
+            return len(bodies)
+        taken = 0
+        for body in bodies:
+            self._api.request(session, service, body, ref)
+            taken += 1
+            if session.link.state or session.link.pauses:
+                break
+        return taken
 
 
 def _over_quota(request: Request) -> str:
     return f"{accountable(request.origin)} has exceeded its quota"
-
-
-def _answer(broker: "Broker", request: Request, service: BuiltinService | None) -> Request:
-    """Answers a request for a reserved name, and charges the time that this took."""
-    link = request.session.link
-    clock = link.hub.clock
-    if clock is None:
-        return _answer_builtin(broker, request, service)
-    since, left = clock(), link.work_left
-    answered = _answer_builtin(broker, request, service)
-    link.charge_time(clock() - since, left - link.work_left)
-    return answered
-
-
-def _answer_builtin(broker: "Broker", request: Request, service: BuiltinService | None) -> Request:
-    """Answers a request for a reserved name. Most are answered at once and are never open. Long lists are sent some turns later, and
-    requests that need the job store wait for it."""
-    session = request.session
-    if service is not None and service.job is not None and (service.right != PROCESSES or session.is_sibling):
-        if broker.durable is not None:
-            broker.durable.serve(request, service.job)
-            return request
-    transitions.answer(request, OK)
-    if len(request.body) > limits.MAX_CONTROL:
-        session.send_final(request, _too_large(len(request.body)))
-        session.link.charge(limits.WORK_REQUEST)
-        return request
-    if broker.siblings.serve(request, service):
-        return request
-    if not broker.listings.ask(request, service):
-        asked = Asked(request.service.name, session, flat(request.body), request.origin)
-        answer = broker.builtin.answer(service, asked)
-        session.send_final(request, frame(answer, False))
-        session.link.charge(limits.WORK_REQUEST + (len(answer) >> limits.WORK_TEXT))
-    return request
-
-
-def _too_large(size: int) -> Body:
-    """The answer to a request that the broker does not parse."""
-    text = f"the request has {size:,} bytes; the limit for built-in services is {limits.MAX_CONTROL:,} (MAX_CONTROL)"
-    return answer_body(error_header("too-large", text))
-
-
-def admitted(broker: "Broker", request: Request, queued: bool, queue_length: int) -> None:
-    """Called for every accepted request before it is dispatched or queued. ``queued``: no worker is free, and ``queue_length`` requests
-    wait before it."""
-    broker.recorder.accepted(request, queued, queue_length)
-
-
-def refuse_at_limit(broker: "Broker", request: Request) -> None:
-    outcomes.refuse(broker, request, AT_LIMIT)
-    service_table.forget_unused(broker, request.service)
-
-
-def divert(broker: "Broker", request: Request, key: bytes, needs_worker: bool) -> bool:
-    """Handles an accepted request that a worker does not simply run: one with an idempotency key may join a run, a paused service holds
-    it, and a memoised service may have a stored reply. False: the request is to be dispatched or queued."""
-    service = request.service
-    memoiser = broker.memoiser
-    memoised = memoiser is not None and memoiser.takes(service.name)
-    # Requests for memoised services share a run if their bodies are equal, so their keys do not matter.
-    if key and not memoised and (broker.keyed is not None or not broker.draining):
-        if broker.keyed is None:
-            broker.keyed = KeyedRequests(broker)
-        broker.keyed.serve(request, key, needs_worker)
-    elif service.paused:
-        broker.control.hold(request)
-    elif memoiser is not None and memoised and not request.session.runs_shared:
-        memoiser.serve(request, needs_worker)
-    else:
-        return False
-    return True
-
-
-def accept_batch(broker: "Broker", session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
-    """Accepts several requests. If all of them will be queued, the limits are checked only once."""
-    target = broker.services.get(service)
-    size = sum(map(len, bodies))
-    if (
-        bodies
-        and target is not None
-        and target.queue_length  # so all of them will be queued
-        and target.workers
-        and target.queue_length + len(bodies) < broker.max_queue
-        and len(session.requests) + len(bodies) < broker.max_outstanding
-        and broker.held_bytes + size < broker.max_held_bytes
-        and session.held_bytes + size < broker.policy.max_client_bytes
-        and (session.may_request or (not broker.draining and broker.access.calls_freely(session, service)))
-        and not session.worker_count
-        and broker.memoiser is None
-        and not target.special
-    ):
-        number = broker.newest_request
-        now = broker.now
-        queue = queues.of_client(target, session)
-        length = target.queue_length
-        records = broker.records_messages
-        for body in bodies:
-            number += 1
-            request = new_request(number, session, target, body, ref, now)
-            transitions.accept(broker, request)
-            if records:
-                admitted(broker, request, True, length)
-                length += 1
-            queue.append(request)
-        broker.newest_request = number
-        target.queue_length += len(bodies)
-        if target.remote:
-            broker.siblings.queued(target)
-        session.link.charge(limits.WORK_REQUEST * len(bodies) // 2)
-        return len(bodies)
-    taken = 0
-    for body in bodies:
-        broker.request(session, service, body, ref)
-        taken += 1
-        if session.link.state or session.link.pauses:
-            break
-    return taken
-
-
-def open_parked(broker: "Broker", request: Request, deadline: float) -> None:
-    """Accepts a client's request and parks it until the job store answers."""
-    session = request.session
-    transitions.accept(broker, request)
-    transitions.park(request)
-    if deadline:
-        request.time_limits = new_time_limits(deadline, 0.0, 0.0)
-        deadlines.arm(broker, request, request.time_limits)
-    if broker.records_messages:
-        admitted(broker, request, True, 0)
-    if broker.backpressure.at_limit(session, request.service):
-        broker.backpressure.pause(session, request.service)

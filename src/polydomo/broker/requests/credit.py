@@ -5,19 +5,15 @@ broker may ask it to release one that it has not started (``dispatch.rebalance``
 run it, or it keeps it. So a request never runs at two workers at the same time.
 """
 
-from typing import TYPE_CHECKING
-
 from polydomo.broker.requests import dispatch, replies
+from polydomo.broker.state import State
 from polydomo.broker.workers import registration
 from polydomo.limits import WORK_REQUEST
 from polydomo.model.request import ASKED, DONE, KEPT, QUEUED, Request
 from polydomo.model.service import Worker
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
-
-def set_window(broker: "Broker", worker: Worker, window: int, runs: int) -> None:
+def set_window(broker: State, worker: Worker, window: int, runs: int) -> None:
     if not worker.alive:
         return
     before = worker.drained_auto if worker.draining else worker.auto_credit
@@ -42,7 +38,7 @@ def set_window(broker: "Broker", worker: Worker, window: int, runs: int) -> None
         dispatch.serve_worker(broker, worker)
 
 
-def _recount(broker: "Broker", worker: Worker) -> None:
+def _recount(broker: State, worker: Worker) -> None:
     """The worker runs another number of requests at once: some of those that it holds may wait now, or none."""
     if not worker.runs:
         for service in worker.services:
@@ -52,7 +48,7 @@ def _recount(broker: "Broker", worker: Worker) -> None:
     dispatch.rebalance_services(broker, worker)
 
 
-def released(broker: "Broker", worker: Worker, token: bytes) -> bool:
+def released(broker: State, worker: Worker, token: bytes) -> bool:
     """The worker will not run the request: it had not started it, or it stopped after the request was cancelled."""
     request = _no_longer_held(broker, worker, token, "release")
     if request is None:
@@ -64,7 +60,7 @@ def released(broker: "Broker", worker: Worker, token: bytes) -> bool:
     return True
 
 
-def kept(broker: "Broker", worker: Worker, token: bytes) -> None:
+def kept(broker: State, worker: Worker, token: bytes) -> None:
     """The worker has started the request: another one may still wait behind it."""
     request = worker.held.get(token)
     if request is not None and request.history.revoked == ASKED:
@@ -72,7 +68,7 @@ def kept(broker: "Broker", worker: Worker, token: bytes) -> None:
         dispatch.rebalance_services(broker, worker)  # the revocation reserved a free worker of each of its services
 
 
-def given_back(broker: "Broker", worker: Worker, token: bytes, why: str) -> bool:
+def given_back(broker: State, worker: Worker, token: bytes, why: str) -> bool:
     """The worker failed: one of the request's attempts is used up, and the worker stays."""
     request = _no_longer_held(broker, worker, token, "return")
     if request is None:
@@ -84,7 +80,7 @@ def given_back(broker: "Broker", worker: Worker, token: bytes, why: str) -> bool
     return True
 
 
-def _no_longer_held(broker: "Broker", worker: Worker, token: bytes, what: str) -> Request | None:
+def _no_longer_held(broker: State, worker: Worker, token: bytes, what: str) -> Request | None:
     """Removes the request from what the worker holds. None if the worker does not hold it."""
     request = worker.held.pop(token, None)
     if request is None:
@@ -97,7 +93,7 @@ def _no_longer_held(broker: "Broker", worker: Worker, token: bytes, what: str) -
     return request
 
 
-def _serve_before(broker: "Broker", request: Request) -> None:
+def _serve_before(broker: State, request: Request) -> None:
     """Other workers are served before the one that had the request."""
     if request.state == QUEUED:
         dispatch.serve_queue(broker, request.service)

@@ -6,18 +6,15 @@ prefetch. A request that waits unstarted at a worker is taken back when another 
 """
 
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from polydomo.broker.requests import deadlines, queues, transitions
+from polydomo.broker.state import State
 from polydomo.limits import REBALANCE_LOOK
 from polydomo.model.request import ASKED, HELD, NOT_ASKED, Request
 from polydomo.model.service import Service, Worker
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
-
-def dispatch(broker: "Broker", request: Request, worker: Worker) -> None:
+def dispatch(broker: State, request: Request, worker: Worker) -> None:
     """Sends a request to a worker whose credit has already been reduced."""
     transitions.hold(broker, request, worker)
     worker.last_sent = broker.now
@@ -28,7 +25,7 @@ def dispatch(broker: "Broker", request: Request, worker: Worker) -> None:
         broker.recorder.dispatched(request, worker)
 
 
-def assign(broker: "Broker", service: Service, request: Request) -> None:
+def assign(broker: State, service: Service, request: Request) -> None:
     """Dispatches the request to a worker of the service. There must be one with credit."""
     worker = pick_worker(service, request)
     mark_unavailable(worker)
@@ -84,7 +81,7 @@ def next_service(worker: Worker) -> Service | None:
     return best
 
 
-def serve_worker(broker: "Broker", worker: Worker) -> None:
+def serve_worker(broker: State, worker: Worker) -> None:
     """Dispatches queued requests to a worker that has credit, or marks it available."""
     only = worker.only_service
     if only is not None:
@@ -108,15 +105,12 @@ def serve_worker(broker: "Broker", worker: Worker) -> None:
             rebalance(broker, only)
 
 
-def serve_queue(broker: "Broker", service: Service) -> None:
+def serve_queue(broker: State, service: Service) -> None:
     """Dispatches as many queued requests of the service as possible."""
     while service.queue_length and (service.idle or service.partly_busy or service.prefetching):
         assign(broker, service, queues.pop(service))
     if service.remote and service.queue_length:
-        if service.workers:
-            broker.siblings.queued(service)
-        else:
-            broker.bridging.send_queued(service)
+        broker.routes.queued(service)
 
 
 def mark_available(worker: Worker) -> None:
@@ -165,13 +159,13 @@ def note_backlog(worker: Worker) -> None:
             service.backlogged[worker] = None
 
 
-def rebalance_services(broker: "Broker", worker: Worker) -> None:
+def rebalance_services(broker: State, worker: Worker) -> None:
     for service in worker.services:
         if service.backlogged:
             rebalance(broker, service)
 
 
-def rebalance(broker: "Broker", service: Service) -> None:
+def rebalance(broker: State, service: Service) -> None:
     """No request is queued. Asks workers to release requests that they have not started, if other workers can start them now."""
     if broker.draining or service.paused:
         return
@@ -198,7 +192,7 @@ def rebalance(broker: "Broker", service: Service) -> None:
                     return
 
 
-def _revocations(broker: "Broker", service: Service) -> int:
+def _revocations(broker: State, service: Service) -> int:
     """The number of requests that backlogged workers of the service were asked to release and have not answered yet. Each will need a
     free worker, even if the request has ended meanwhile. Forgets those that were answered, so it does not walk all held requests."""
     count = 0
@@ -211,7 +205,7 @@ def _revocations(broker: "Broker", service: Service) -> int:
     return count
 
 
-def add_credit(broker: "Broker", worker: Worker, count: int = 1) -> None:
+def add_credit(broker: State, worker: Worker, count: int = 1) -> None:
     if not worker.alive:
         return
     if worker.draining:
@@ -222,7 +216,7 @@ def add_credit(broker: "Broker", worker: Worker, count: int = 1) -> None:
         broker.recorder.credit_added(worker, count)
     serve_worker(broker, worker)
     if worker.session.is_bridge:
-        broker.bridging.send_blocked()
+        broker.routes.has_room()
 
 
 def clear_credit(worker: Worker) -> None:
@@ -231,7 +225,7 @@ def clear_credit(worker: Worker) -> None:
         mark_unavailable(worker)
 
 
-def request_answered(broker: "Broker", worker: Worker) -> None:
+def request_answered(broker: State, worker: Worker) -> None:
     """The worker has answered a request. It takes another one without asking, if its protocol says so."""
     if len(worker.held) + worker.credit < worker.auto_credit:
         worker.credit += 1
@@ -242,7 +236,7 @@ def request_answered(broker: "Broker", worker: Worker) -> None:
         rebalance_services(broker, worker)
 
 
-def request_released(broker: "Broker", worker: Worker) -> None:
+def request_released(broker: State, worker: Worker) -> None:
     """Called when the worker no longer holds a request that it did not answer. A bridge gets the credit back."""
     if worker.session.is_bridge:
         add_credit(broker, worker)

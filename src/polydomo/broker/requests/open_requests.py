@@ -4,16 +4,13 @@ There is no index from numbers to requests: it would cost every request two dict
 is parsed once, and the search compares numbers.
 """
 
-from typing import TYPE_CHECKING
-
 from polydomo.broker.requests import request_ids
+from polydomo.broker.requests.request_names import request_name
+from polydomo.broker.state import State
 from polydomo.model.request import Request
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
-
-def find(broker: "Broker", wanted: object) -> Request | None:
+def find(broker: State, wanted: object) -> Request | None:
     """``wanted`` is an id, or a number of this run."""
     if isinstance(wanted, int):
         number = wanted
@@ -27,6 +24,6 @@ def find(broker: "Broker", wanted: object) -> Request | None:
         if session.requests:
             for request in session.requests:
                 if request.number == number:
-                    same = isinstance(wanted, int) or broker.request_name(request) == wanted.upper()
+                    same = isinstance(wanted, int) or request_name(broker, request) == wanted.upper()
                     return request if same else None  # the id of another run may have the same number
     return None

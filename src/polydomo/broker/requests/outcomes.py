@@ -1,9 +1,8 @@
 """Outcomes: how requests end. Every accepted request ends in ``end``, except those to built-in services."""
 
-from typing import TYPE_CHECKING
-
 from polydomo.broker import service_table
-from polydomo.broker.requests import deadlines, dispatch, queues, transitions
+from polydomo.broker.requests import deadlines, dispatch, pausing, queues, transitions
+from polydomo.broker.state import State
 from polydomo.limits import SMALL_BODY
 from polydomo.model.request import (
     CANCELLED,
@@ -19,10 +18,6 @@ from polydomo.model.request import (
 from polydomo.model.service import Worker
 from polydomo.wire.frames import Body
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
-
-
 KNOWN = frozenset(OUTCOMES)
 
 
@@ -32,7 +27,7 @@ def large(body: Body) -> int:
     return size if size > SMALL_BODY else 0
 
 
-def end(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
+def end(broker: State, request: Request, outcome: str, reason: str) -> None:
     """Ends an accepted request. Called exactly once for every accepted request, before anything final is sent to its client."""
     transitions.end(broker, request, outcome, reason)
     if request.time_limits is not None:
@@ -46,10 +41,10 @@ def end(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
         try:
             service.new_durations[session.counted_as].append(broker.now - request.accepted)
         except KeyError:
-            broker.monitor.tally(service, session.counted_as).fresh.append(broker.now - request.accepted)
+            broker.tallies.tally(service, session.counted_as).fresh.append(broker.now - request.accepted)
     else:
         service.failed += 1
-        broker.monitor.tally(service, session.counted_as).fail(outcome)
+        broker.tallies.tally(service, session.counted_as).fail(outcome)
     if broker.records_requests:
         broker.recorder.ended(request)
     if broker.acceptance_times is not None:
@@ -61,31 +56,31 @@ def end(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
         service_table.forget_unused(broker, service)
 
 
-def fail(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
+def fail(broker: State, request: Request, outcome: str, reason: str) -> None:
     """Ends a request without a reply, and sends its client a failure if the protocol has one."""
     end(broker, request, outcome, reason)
     request.session.send_failure(request, outcome, reason)
 
 
-def refuse(broker: "Broker", request: Request, text: str, outcome: str = REFUSED) -> None:
+def refuse(broker: State, request: Request, text: str, outcome: str = REFUSED) -> None:
     """Rejects a request. It was never open, so ``end`` is not called."""
     count_refusal(broker, request, outcome, text)
     request.session.send_failure(request, outcome, text)
 
 
-def count_refusal(broker: "Broker", request: Request, outcome: str, text: str) -> None:
+def count_refusal(broker: State, request: Request, outcome: str, text: str) -> None:
     transitions.refuse(request, outcome, text)
-    broker.monitor.refused += 1
+    broker.counters.refused += 1
     broker.recorder.refused(request.session, text)
 
 
-def deny(broker: "Broker", request: Request) -> None:
+def deny(broker: State, request: Request) -> None:
     """Rejects a request because its client lacks the right; ``broker.guard.access`` has set the text and recorded the denial."""
     transitions.refuse(request, DENIED, broker.refusal)
     request.session.send_failure(request, DENIED, broker.refusal)
 
 
-def cancel(broker: "Broker", request: Request, why: str, outcome: str = CANCELLED) -> None:
+def cancel(broker: State, request: Request, why: str, outcome: str = CANCELLED) -> None:
     """The client no longer waits. The worker that holds the request gets a cancellation, if its protocol has one; it may finish the request
     otherwise, and its reply is dropped."""
     worker = request.worker
@@ -109,20 +104,20 @@ def taken_back(worker: Worker, request: Request) -> bool:
     return worker.session.cancel_request(worker, request)
 
 
-def cancel_by_order(broker: "Broker", request: Request, why: str) -> None:
+def cancel_by_order(broker: State, request: Request, why: str) -> None:
     """An operator cancels the request. Its client gets a failure if the protocol has one."""
     cancel(broker, request, why)
     request.session.send_failure(request, CANCELLED, why)
 
 
-def unpark(broker: "Broker", request: Request) -> bool:
+def unpark(broker: State, request: Request) -> bool:
     """Stops the request's wait for the job store or a paused service. Returns True if that ended the request."""
-    if broker.control.release(request) or broker.durable_requests is None:
+    if pausing.release(broker, request) or broker.durable_requests is None:
         return False
     return broker.durable_requests.abandoned(request)
 
 
-def drop_held_partials(broker: "Broker", request: Request) -> None:
+def drop_held_partials(broker: State, request: Request) -> None:
     """Discards partial replies that were held for the client."""
     parts = request.history.held_partials
     if parts is not None:

@@ -1,12 +1,12 @@
 """Replies of workers for the requests they hold. A reply with a token that the worker does not hold is stale and dropped."""
 
-from typing import TYPE_CHECKING
-
 from polydomo import limits
 from polydomo.broker import service_table
-from polydomo.broker.guard.access import CALL
+from polydomo.broker.guard import backpressure
+from polydomo.broker.guard.rules import CALL
 from polydomo.broker.requests import deadlines, dispatch, outcomes, queues, transitions
 from polydomo.broker.reserved_names import is_reserved
+from polydomo.broker.state import State
 from polydomo.broker.workers import registration
 from polydomo.model.request import (
     DENIED,
@@ -22,11 +22,8 @@ from polydomo.model.request import (
 from polydomo.model.service import Worker
 from polydomo.wire.frames import Body, chain, count
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
-
-def partial(broker: "Broker", worker: Worker, token: bytes, body: Body) -> bool:
+def partial(broker: State, worker: Worker, token: bytes, body: Body) -> bool:
     request = worker.held.get(token)
     if request is None:
         stale(broker, worker, token, "partial", len(body))
@@ -73,7 +70,7 @@ def count_reply(worker: Worker, request: Request, now: float) -> None:
         worker.slowest = took
 
 
-def final_with_history(broker: "Broker", request: Request, worker: Worker, body: Body) -> None:
+def final_with_history(broker: State, request: Request, worker: Worker, body: Body) -> None:
     """A final reply to a request that has ended, was dispatched before, or had partial replies."""
     parts = request.history.held_partials
     if request.state == DONE:
@@ -85,7 +82,7 @@ def final_with_history(broker: "Broker", request: Request, worker: Worker, body:
         reply_with(broker, request, body)
 
 
-def reply_with(broker: "Broker", request: Request, body: Body) -> None:
+def reply_with(broker: State, request: Request, body: Body) -> None:
     """Ends an open request with this reply."""
     request.reply_size += len(body)
     if broker.records_bodies:
@@ -94,7 +91,7 @@ def reply_with(broker: "Broker", request: Request, body: Body) -> None:
     request.session.send_final(request, body)
 
 
-def final_after_partials(broker: "Broker", request: Request, parts: HeldPartials, body: Body) -> None:
+def final_after_partials(broker: State, request: Request, parts: HeldPartials, body: Body) -> None:
     """The final reply of a request whose partials were held for its client: they are sent as one."""
     if not fits(broker, parts, body):
         too_large(broker, request)
@@ -102,7 +99,7 @@ def final_after_partials(broker: "Broker", request: Request, parts: HeldPartials
     reply_with(broker, request, chain([*parts.bodies, body]))
 
 
-def fail(broker: "Broker", worker: Worker, token: bytes, code: str, text: str) -> bool:
+def fail(broker: State, worker: Worker, token: bytes, code: str, text: str) -> bool:
     request = worker.held.pop(token, None)
     if request is None:
         stale(broker, worker, token, "failure", len(text))
@@ -117,13 +114,13 @@ def fail(broker: "Broker", worker: Worker, token: bytes, code: str, text: str) -
     return True
 
 
-def failed(broker: "Broker", request: Request, code: str, text: str) -> None:
+def failed(broker: State, request: Request, code: str, text: str) -> None:
     """The client gets the worker's failure code; the outcome is FAILED."""
     outcomes.end(broker, request, FAILED, f"{code}: {text}")
     request.session.send_failure(request, code, text)
 
 
-def forward(broker: "Broker", worker: Worker, token: bytes, service: bytes, body: Body, ref: object) -> bool:
+def forward(broker: State, worker: Worker, token: bytes, service: bytes, body: Body, ref: object) -> bool:
     request = worker.held.get(token)
     if request is None:
         stale(broker, worker, token, "forward", len(body))
@@ -149,7 +146,7 @@ def forward(broker: "Broker", worker: Worker, token: bytes, service: bytes, body
     return True
 
 
-def _may_forward(broker: "Broker", request: Request, name: bytes) -> bool:
+def _may_forward(broker: State, request: Request, name: bytes) -> bool:
     """Whether a held request may be forwarded to this service; sets ``refusal`` if not."""
     if request.history.forwards >= limits.MAX_CHAIN:
         broker.refusal = f"the request has already been forwarded {request.history.forwards} times"
@@ -160,7 +157,7 @@ def _may_forward(broker: "Broker", request: Request, name: bytes) -> bool:
         broker.refusal = f"{name.decode(errors='replace')!r} is a built-in service; a request cannot be forwarded to it"
         broker.denied = True  # no other process or broker would allow it
         return False
-    if not broker.access.may_request(request, CALL, name):
+    if not broker.rights.may_request(request, CALL, name):
         return False
     full = target is not None and target.queue_length >= broker.max_queue
     if full and session.worker_count and not session.windowed:
@@ -169,7 +166,7 @@ def _may_forward(broker: "Broker", request: Request, name: bytes) -> bool:
     return target is not None or (registration.name_allowed(broker, name) and not service_table.shortage(broker, 1))
 
 
-def _move_to(broker: "Broker", request: Request, name: bytes, body: Body, ref: object) -> None:
+def _move_to(broker: State, request: Request, name: bytes, body: Body, ref: object) -> None:
     """Queues the request for another service, with a new body."""
     broker.held_bytes += len(body) - len(request.body)
     request.session.held_bytes += outcomes.large(body) - outcomes.large(request.body)
@@ -195,22 +192,22 @@ def _move_to(broker: "Broker", request: Request, name: bytes, body: Body, ref: o
         deadlines.watch_service(broker, service, request)
     dispatch.serve_queue(broker, service)
     # The client whose request fills this queue is paused, although it called another service.
-    if service.queue_length >= broker.max_queue and request.session not in broker.backpressure.paused:
-        broker.backpressure.pause(request.session, service)
+    if service.queue_length >= broker.max_queue and request.session not in broker.paused_clients:
+        backpressure.pause(broker, request.session, service)
     service_table.forget_unused(broker, before)
 
 
-def stale(broker: "Broker", worker: Worker, token: bytes, what: str, size: int) -> None:
-    broker.monitor.stale += 1
+def stale(broker: State, worker: Worker, token: bytes, what: str, size: int) -> None:
+    broker.counters.stale += 1
     broker.recorder.stale(worker, token, what, size)
 
 
-def fits(broker: "Broker", parts: HeldPartials, body: Body) -> bool:
+def fits(broker: State, parts: HeldPartials, body: Body) -> bool:
     """Whether one more part keeps the joined reply within the limits of a message, in bytes and in frames."""
     size = parts.size + len(body)
     return size <= broker.policy.max_message and parts.frames + count(body) <= limits.MAX_BODY_FRAMES
 
 
-def too_large(broker: "Broker", request: Request) -> None:
+def too_large(broker: State, request: Request) -> None:
     bound = f"{broker.policy.max_message} bytes or {limits.MAX_BODY_FRAMES} frames"
     outcomes.fail(broker, request, TOO_LARGE, f"the partial replies exceed {bound} in total")

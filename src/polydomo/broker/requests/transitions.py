@@ -8,17 +8,15 @@ The functions change the request, and the tables and counters that list it by st
 or send messages: ``admission``, ``dispatch`` and ``outcomes`` do that around them.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from polydomo.broker.requests.tokens import BLOCK, FIRST_ATTEMPTS, IN_BLOCK
+from polydomo.broker.state import State
 from polydomo.limits import SMALL_BODY
 from polydomo.model.request import DONE, HELD, NEW, NO_HISTORY, PARKED, QUEUED, Request
 from polydomo.model.service import Service, Worker
 from polydomo.model.session import Session
 from polydomo.wire.frames import Body
-
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
 STATES: Final = {NEW: "NEW", QUEUED: "QUEUED", HELD: "HELD", PARKED: "PARKED", DONE: "DONE"}
 
@@ -85,7 +83,7 @@ def new_request(number: int, session: Session, service: Service, body: Body, ref
     return request
 
 
-def accept(broker: "Broker", request: Request) -> None:
+def accept(broker: State, request: Request) -> None:
     """Lists the request as open, and counts its body. The caller puts it into a queue, or calls ``hold`` or ``park``."""
     request.state = _ACCEPT[request.state]
     request.service.accepted += 1
@@ -110,7 +108,7 @@ def answer(request: Request, outcome: str) -> None:
     request.outcome = outcome
 
 
-def hold(broker: "Broker", request: Request, worker: Worker) -> None:
+def hold(broker: State, request: Request, worker: Worker) -> None:
     """Gives the attempt its token, and lists it at the worker."""
     request.state = _HOLD[request.state]
     number = request.number
@@ -146,7 +144,7 @@ def requeue(request: Request) -> None:
     request.worker = None
 
 
-def end(broker: "Broker", request: Request, outcome: str, reason: str) -> None:
+def end(broker: State, request: Request, outcome: str, reason: str) -> None:
     """The request is not open any more. ``outcomes.end`` does the rest for all but built-in services, which are not recorded."""
     request.state = _END[request.state]
     request.outcome = outcome

@@ -11,19 +11,18 @@ over HTTP does so for a while (``web/idempotency.py``).
 service JOIN of process 0, which joins it or runs the request at a worker of any process. Requests of one process are joined there before.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from polydomo.broker.requests import outcomes
 from polydomo.broker.reserved_names import JOIN
 from polydomo.broker.sharing.shared_runs import RunOwner, SharedRuns
+from polydomo.broker.state import State
 from polydomo.limits import KEYED_LINGER, SHARED_PARTS
+from polydomo.model.broker_api import BrokerApi
 from polydomo.model.request import KEY_REUSED, REFUSED, Request
 from polydomo.model.session import Session
 from polydomo.model.shared_run import KEYED, SharedRun
 from polydomo.wire.frames import MORE, Body, bounds, join, more
-
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
 OTHER_BODY: Final = "an open request with this key has another body; use a new key for another request"
 TOO_LATE: Final = f"the request with this key has sent more than {SHARED_PARTS} bytes of partial replies already; retry when it has ended"
@@ -40,7 +39,7 @@ def name_of(origin: str, service: bytes, key: bytes) -> bytes:
     return b"%d,%d:%b%b%b" % (len(principal), len(service), principal, service, key)
 
 
-def from_sibling(broker: "Broker", session: Session, message: Body, ref: object) -> Request | None:
+def from_sibling(broker: BrokerApi, session: Session, message: Body, ref: object) -> Request | None:
     """In process 0: a run under a key of another process. The message is the key with its owner and service, the service, and the body."""
     data = bytes(message)
     start, after, _ = bounds(data, 0)
@@ -54,9 +53,9 @@ def from_sibling(broker: "Broker", session: Session, message: Body, ref: object)
 class KeyedRequests(RunOwner):
     """See the module docstring."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, api: BrokerApi, broker: State) -> None:
         self.core = broker
-        self.runs = SharedRuns(broker, self, KEYED, True)
+        self.runs = SharedRuns(api, broker, self, KEYED, True)
         self.started = 0  # requests that started a run
         self.joined = 0  # requests that joined one
         self.reused = 0  # requests whose key was in use with another body
@@ -86,7 +85,7 @@ class KeyedRequests(RunOwner):
                 broker.recorder.keyed(request, FIRST, key, broker.newest_request + 1)
             runs.hold(request)
             service, body = request.service, request.body
-            if broker.siblings.index and JOIN in broker.services and (service.workers or service.remote):
+            if broker.process.index and JOIN in broker.services and (service.workers or service.remote):
                 head = [name, service.name]
                 runs.start(name, request, needs_worker, JOIN, more(head) + body if body else join(head))
             else:

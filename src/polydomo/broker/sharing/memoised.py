@@ -6,18 +6,17 @@ Each distinct body has one run at a time (``shared_runs``), whose reply is store
 """
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from polydomo.broker.sharing.shared_runs import RunOwner, SharedRuns
+from polydomo.broker.state import State
 from polydomo.limits import MAX_MEMO_NAMES
+from polydomo.model.broker_api import BrokerApi
 from polydomo.model.name_patterns import matches
 from polydomo.model.request import Request
 from polydomo.model.shared_run import MEMOISED, SharedRun
 from polydomo.protocols.memo.store_api import MemoValues, StoreFault
 from polydomo.wire.frames import Body
-
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
 KEY_SIZE: Final = 32
 
@@ -25,9 +24,16 @@ KEY_SIZE: Final = 32
 class Memoiser(RunOwner):
     """See the module docstring."""
 
-    def __init__(self, broker: "Broker", store: MemoValues, patterns: "list[str]", versions: "dict[str, str]") -> None:
+    def __init__(
+        self,
+        api: BrokerApi,
+        broker: State,
+        store: MemoValues,
+        patterns: "list[str]",
+        versions: "dict[str, str]",
+    ) -> None:
         self.core = broker
-        self.runs = SharedRuns(broker, self, MEMOISED, False)
+        self.runs = SharedRuns(api, broker, self, MEMOISED, False)
         self.store = store
         self.patterns = patterns
         self.versions = {name.encode(): version for name, version in versions.items()}
@@ -75,7 +81,7 @@ class Memoiser(RunOwner):
         if kept is not None:
             self.hits += 1
             broker.recorder.memoised(request, "hit")
-            broker.final(runs.worker, request.token, kept)
+            runs.broker.final(runs.worker, request.token, kept)
         else:
             self.misses += 1
             broker.recorder.memoised(request, "miss")

@@ -6,11 +6,12 @@ one internal request per run. So deadlines, cancellation, the journal and outcom
 Two owners use it and decide which requests share a run: ``memoised`` (equal bodies) and ``keyed`` (equal keys).
 """
 
-from typing import TYPE_CHECKING
-
+from polydomo.broker.guard import backpressure
 from polydomo.broker.requests import dispatch, outcomes, replies
+from polydomo.broker.state import State
 from polydomo.limits import MEMO_PRUNE, SHARED_PARTS
 from polydomo.model import principals
+from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import DetachedLink
 from polydomo.model.request import DONE, FAILED, HELD, OUTCOMES, Request
 from polydomo.model.service import Worker
@@ -20,9 +21,6 @@ from polydomo.native import mypyc_attr
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Hub, LinkHandler
-
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -50,11 +48,11 @@ class RunClient(Session):
 
     def __init__(self, runs: "SharedRuns", asker: Session) -> None:
         self.protocol = runs.protocol
-        super().__init__(runs.core, DetachedLink(Hub(), LinkHandler(), asker.link.peer))
+        super().__init__(runs.broker, DetachedLink(Hub(), LinkHandler(), asker.link.peer))
         self.takes_partials = runs.passes_partials
         self.runs = runs
         self.asker = asker
-        runs.core.session_opened(self)
+        runs.broker.session_opened(self)
 
     def origin_of(self, request: Request) -> str:
         run = request.ref
@@ -76,9 +74,9 @@ class SharedRuns(Session):
     runs_shared = True
     principal = principals.RUNS
 
-    def __init__(self, broker: "Broker", owner: RunOwner, protocol: str, passes_partials: bool) -> None:
+    def __init__(self, api: BrokerApi, broker: State, owner: RunOwner, protocol: str, passes_partials: bool) -> None:
         self.protocol = protocol  # the name under which its clients and its worker are listed
-        super().__init__(broker, DetachedLink(Hub(), LinkHandler(), f"the broker's {protocol} requests"))
+        super().__init__(api, DetachedLink(Hub(), LinkHandler(), f"the broker's {protocol} requests"))
         self.core = broker
         self.owner = owner
         self.passes_partials = (
@@ -89,8 +87,8 @@ class SharedRuns(Session):
         self._holds: dict[Request, SharedRun] = {}  # a client's open request -> the run it waits for
         self._clients: dict[Session, RunClient] = {}  # sessions of internal requests, by client
         self._prune_at = MEMO_PRUNE
-        broker.session_opened(self)
-        worker = broker.register_worker(self, [], None, 0, 0, 0.0, 0.0)
+        api.session_opened(self)
+        worker = api.register_worker(self, [], None, 0, 0, 0.0, 0.0)
         assert worker is not None
         self.worker: Worker = worker
 
@@ -109,7 +107,7 @@ class SharedRuns(Session):
         run = self.open[key] = SharedRun(key, request)
         run.waiting[request.token] = request
         self._holds[request] = run
-        own = broker.request(
+        own = self.broker.request(
             self._client(request.session),
             service,
             body,
@@ -120,7 +118,7 @@ class SharedRuns(Session):
         if self.open.get(key) is run:
             run.request = own
         if request.service.queue_length >= broker.max_queue:
-            broker.backpressure.pause(request.session, request.service)
+            backpressure.pause(broker, request.session, request.service)
         return run
 
     def join(self, run: SharedRun, request: Request) -> None:
@@ -129,7 +127,7 @@ class SharedRuns(Session):
         run.lingers_until = 0.0
         self._holds[request] = run
         for part in run.parts or ():
-            self.core.partial(self.worker, request.token, part)
+            self.broker.partial(self.worker, request.token, part)
 
     def _client(self, asker: Session) -> RunClient:
         client = self._clients.get(asker)
@@ -144,7 +142,7 @@ class SharedRuns(Session):
         for asker, client in list(self._clients.items()):
             if asker.disconnected and not client.requests:
                 del self._clients[asker]
-                self.core.session_closed(client, CloseReason(CloseCause.PEER_CLOSED, "the client disconnected"))
+                self.broker.session_closed(client, CloseReason(CloseCause.PEER_CLOSED, "the client disconnected"))
         self._prune_at = max(MEMO_PRUNE, 2 * len(self._clients))
 
     def deliver(self, worker: Worker, request: Request) -> None:
@@ -164,14 +162,14 @@ class SharedRuns(Session):
                     self._cancel(run)
                 elif seconds > 0:
                     run.lingers_until = self.core.now + seconds
-                    self.core.set_timer(seconds, self, run)
+                    self.broker.set_timer(seconds, self, run)
         return True
 
     def on_timer(self, key: object) -> None:
         if isinstance(key, SharedRun) and not key.waiting and self.open.get(key.key) is key:
             left = key.lingers_until - self.core.now
             if left > 0:
-                self.core.set_timer(left, self, key)  # a client came and went in the meantime
+                self.broker.set_timer(left, self, key)  # a client came and went in the meantime
             else:
                 self._cancel(key)
 
@@ -198,7 +196,7 @@ class SharedRuns(Session):
                 self._drop_parts(run)
                 run.parts = None
         for token in list(run.waiting):
-            self.core.partial(self.worker, token, body)
+            self.broker.partial(self.worker, token, body)
 
     def replied(self, request: Request, body: Body) -> None:
         run = request.ref
@@ -207,7 +205,7 @@ class SharedRuns(Session):
         content = bytes(body)
         self.owner.on_reply(run, content)
         for token in self._settle(run):
-            self.core.final(self.worker, token, content)
+            self.broker.final(self.worker, token, content)
 
     def failed(self, request: Request, code: str, text: str) -> None:
         run = request.ref

@@ -1,36 +1,54 @@
 """Publishing: topics, their subscribers and last values, and the log records that services publish under ``log.``."""
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from polydomo.broker.guard.access import PUBLISH
+from polydomo.broker import sessions
+from polydomo.broker.cluster.processes import owner_of
+from polydomo.broker.guard.access import Access
+from polydomo.broker.guard.rules import PUBLISH
+from polydomo.broker.interfaces import SessionListener
 from polydomo.broker.requests import request_ids
 from polydomo.broker.requests.acceptance_times import AcceptanceTimes
+from polydomo.broker.requests.request_names import request_id, request_name
 from polydomo.broker.requests.tokens import number_of
 from polydomo.broker.reserved_names import MONITOR
+from polydomo.broker.state import State
 from polydomo.broker.topics import logs
 from polydomo.broker.topics.last_values import LastValues
 from polydomo.broker.topics.logs import LogRecord, LogRecords
+from polydomo.broker.topics.relayed import RelayedPublications
 from polydomo.broker.topics.subscriptions import Subscriptions
 from polydomo.limits import MAX_LISTED, MAX_PROCESSES, PROCESS_NUMBERS, WORK_PUBLISH, WORK_RECORD, WORK_SUBSCRIBE
 from polydomo.model.service import Publication
 from polydomo.model.session import Session
+from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body, flat, frame, head
 
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
+
+class Greeter(Protocol):
+    """Sends new subscribers what they should have besides the last values (``observe.monitor``)."""
+
+    def send_current(self, session: Session, prefix: bytes) -> None:
+        raise NotImplementedError
+
+    def unsubscribed(self, session: Session, prefix: bytes) -> None:
+        raise NotImplementedError
 
 
-class Publishing:
-    def __init__(self, broker: "Broker") -> None:
+class Publishing(SessionListener):
+    def __init__(self, broker: State, access: Access) -> None:
         self._broker = broker
-        self.subscriptions = Subscriptions(broker.access.hears)
+        self._access = access
+        self.greeter: Greeter | None = None
+        self.subscriptions = Subscriptions(access.hears)
         self.last_values = LastValues(
             broker.policy.max_values,
             min(broker.policy.max_value_bytes, broker.policy.max_memory // 4 or broker.policy.max_value_bytes),
-            broker.access.hears,
+            access.hears,
         )
         self.log_records = LogRecords()
+        self.relayed = RelayedPublications(broker, self.last_values)
         self.published = 0  # total number of messages
 
     def publish(self, session: Session, topic: bytes, body: Body) -> int:
@@ -38,7 +56,7 @@ class Publishing:
         if topic.startswith(MONITOR):
             broker.recorder.refused(session, f"topics under {MONITOR.decode()} are reserved for the broker")
             return 0
-        if not broker.access.may(session, PUBLISH, topic):
+        if not self._access.may(session, PUBLISH, topic):
             return 0
         if topic.startswith(logs.TOPIC):
             record = self._read_log_record(session, topic, body)
@@ -57,10 +75,9 @@ class Publishing:
 
     def _passed_on(self, topic: bytes, record: LogRecord, body: Body) -> bool:
         """Whether the record belongs to a request of another process of this broker, which gets it instead."""
-        siblings = self._broker.siblings
-        if siblings.count == 1 or not record.attempt or record.request_id:
+        if self._broker.process.count == 1 or not record.attempt or record.request_id:
             return False
-        owner = siblings.owner_of(number_of(record.attempt.encode(), PROCESS_NUMBERS * MAX_PROCESSES))
+        owner = owner_of(self._broker, number_of(record.attempt.encode(), PROCESS_NUMBERS * MAX_PROCESSES))
         if owner is None:
             return False
         owner.session.send_to_sibling(b"LOG", [topic, flat(body)])
@@ -70,10 +87,10 @@ class Publishing:
         """Handles a message that was published at another broker."""
         if topic.startswith(MONITOR):
             return
-        if not session.is_sibling and not self._broker.access.may(session, PUBLISH, topic):
+        if not session.is_sibling and not self._access.may(session, PUBLISH, topic):
             session.link.charge(WORK_PUBLISH)
             return
-        if not self._broker.bridging.first_seen(session, origin, topic, number):
+        if not self.relayed.first_seen(session, origin, topic, number):
             return
         if not topic.startswith(logs.TOPIC):
             reached = self.announce(topic, body, True, origin, number, session)
@@ -91,7 +108,7 @@ class Publishing:
         try:
             return logs.read(topic, flat(body), self._broker.now + self._broker.wall)
         except ValueError as error:
-            self._broker.report_violation(session, f"a log record under {topic[:64]!r}: {error}")
+            sessions.violated(self._broker, session, f"a log record under {topic[:64]!r}: {error}")
             return None
 
     def _name_request(self, record: LogRecord) -> None:
@@ -111,11 +128,11 @@ class Publishing:
         for worker in islice(service.workers, MAX_LISTED) if service is not None else ():
             request = worker.held.get(token)
             if request is not None:
-                record.request_id = broker.request_name(request)
+                record.request_id = request_name(broker, request)
                 return
         accepted = broker.acceptance_times.accepted(number)
         if accepted is not None:
-            record.request_id = broker.request_id(number, accepted)
+            record.request_id = request_id(broker, number, accepted)
 
     def _announce_log_record(
         self,
@@ -161,10 +178,11 @@ class Publishing:
 
     def subscribe(self, session: Session, prefix: bytes) -> None:
         session.link.charge(WORK_SUBSCRIBE)
-        if not self._broker.access.may_subscribe(session, prefix):
+        if not self._access.may_subscribe(session, prefix):
             return
         if self.subscriptions.add(session, prefix):
-            self._broker.monitor.send_current(session, prefix)
+            if self.greeter is not None:
+                self.greeter.send_current(session, prefix)
             self.last_values.subscribed(session, prefix, self.subscriptions)
 
     def unsubscribe(self, session: Session, prefix: bytes) -> bool:
@@ -173,11 +191,10 @@ class Publishing:
             return False
         if not self.subscriptions.has(session, prefix):
             self.last_values.unsubscribed(session, prefix)
-            self._broker.monitor.unsubscribed(session, prefix)
+            if self.greeter is not None:
+                self.greeter.unsubscribed(session, prefix)
         return True
 
-    def forget(self, session: Session) -> None:
-        """Called when the session is closed."""
+    def closed(self, session: Session, reason: CloseReason) -> None:
         self.subscriptions.drop(session)
         self.last_values.forget(session)
-        self._broker.monitor.forget_subscriber(session)

@@ -1,25 +1,22 @@
 """Workers: registration, services, departure and loss. The requests of a lost worker are requeued."""
 
-from typing import TYPE_CHECKING
-
 from polydomo import limits
-from polydomo.broker import service_table
-from polydomo.broker.guard.access import OFFER
-from polydomo.broker.requests import deadlines, dispatch, outcomes, queues, transitions
+from polydomo.broker import service_room, service_table
+from polydomo.broker.guard import backpressure
+from polydomo.broker.guard.rules import OFFER
+from polydomo.broker.requests import deadlines, dispatch, outcomes, pausing, queues, transitions
 from polydomo.broker.reserved_names import is_reserved
-from polydomo.broker.workers import liveness
+from polydomo.broker.state import State
+from polydomo.broker.workers import silence
 from polydomo.model.request import DONE, GAVE_UP, INTERRUPTED, NOT_ASKED, SHUTDOWN, Request
 from polydomo.model.service import Departure, Service, Worker
 from polydomo.model.session import Session
-
-if TYPE_CHECKING:
-    from polydomo.broker.broker import Broker
 
 SHUTTING_DOWN = "the broker is shutting down"
 
 
 def register(
-    broker: "Broker",
+    broker: State,
     session: Session,
     services: "list[bytes]",
     ref: object,
@@ -34,7 +31,7 @@ def register(
         broker.refusal = f"the listener {session.role.name} does not accept workers"
         return None
     for name in services:
-        if not name_allowed(broker, name) or not broker.access.may(session, OFFER, name):
+        if not name_allowed(broker, name) or not broker.rights.may(session, OFFER, name):
             return None
     if len(services) > limits.MAX_SERVICES_PER_WORKER:
         broker.refusal = f"a worker offers {len(services)} services; the limit is {limits.MAX_SERVICES_PER_WORKER}"
@@ -43,7 +40,7 @@ def register(
         broker.refusal = f"the workers of one connection offer more than {limits.MAX_REGISTRATIONS} services in total"
         return None
     session.link.charge(limits.WORK_REGISTER * (4 + len(services)))
-    if not service_table.make_room(broker, services, session):
+    if not service_room.make_room(broker, services, session):
         return None
     worker = Worker(session, ref, credit, auto_credit, heartbeat_interval, max_silence)
     broker.newest_worker += 1
@@ -55,15 +52,15 @@ def register(
     _join_session(broker, worker, session)
     for i, name in enumerate(services):
         _enroll(broker, worker, name, weights[i] if weights is not None else 0)
-    liveness.schedule(broker, worker)
-    broker.monitor.registered(worker)
+    silence.schedule(broker, worker)
+    broker.observer.registered(worker)
     broker.recorder.registered(worker)
     if worker.credit > 0:
         dispatch.serve_worker(broker, worker)
     return worker
 
 
-def name_allowed(broker: "Broker", name: bytes) -> bool:
+def name_allowed(broker: State, name: bytes) -> bool:
     """Whether a service of this name may be offered; sets ``refusal`` if not."""
     if is_reserved(name):
         broker.refusal = f"the name {name.decode(errors='replace')!r} is reserved"
@@ -76,7 +73,7 @@ def name_allowed(broker: "Broker", name: bytes) -> bool:
     return False
 
 
-def _enroll(broker: "Broker", worker: Worker, name: bytes, weight: int) -> None:
+def _enroll(broker: State, worker: Worker, name: bytes, weight: int) -> None:
     service = service_table.find_or_add(broker, name)
     worker.services[service] = weight
     worker.session.registrations += 1
@@ -84,19 +81,19 @@ def _enroll(broker: "Broker", worker: Worker, name: bytes, weight: int) -> None:
     worker.only_service = service if len(worker.services) == 1 else None
     service.workers[worker] = weight
     if len(service.workers) == 1:
-        broker.bridging.offer_changed(service)
+        broker.routes.offer_changed(service)
     if weight:
         service.weighted = True
     deadlines.unwatch_service(broker, service)
     if worker.runs:
         dispatch.note_backlog(worker)
-    if broker.durable is not None:
-        broker.durable.offered[name] = None
+    if broker.offered is not None:
+        broker.offered[name] = None
 
 
-def add_service(broker: "Broker", worker: Worker, name: bytes, weight: int) -> bool:
+def add_service(broker: State, worker: Worker, name: bytes, weight: int) -> bool:
     broker.denied = False
-    if not worker.alive or not name_allowed(broker, name) or not broker.access.may(worker.session, OFFER, name):
+    if not worker.alive or not name_allowed(broker, name) or not broker.rights.may(worker.session, OFFER, name):
         return False
     if len(worker.services) >= limits.MAX_SERVICES_PER_WORKER:
         broker.refusal = f"a worker offers more than {limits.MAX_SERVICES_PER_WORKER} services"
@@ -107,10 +104,10 @@ def add_service(broker: "Broker", worker: Worker, name: bytes, weight: int) -> b
         broker.refusal = f"the workers of one connection offer more than {limits.MAX_REGISTRATIONS} services in total"
         return False
     worker.session.link.charge(limits.WORK_REGISTER)
-    if not service_table.make_room(broker, [name], worker.session):
+    if not service_room.make_room(broker, [name], worker.session):
         return False
     _enroll(broker, worker, name, weight)
-    broker.monitor.offered(worker, broker.services[name])
+    broker.observer.offered(worker, broker.services[name])
     broker.recorder.registered(worker)
     if worker.credit > 0:
         dispatch.serve_worker(broker, worker)
@@ -121,11 +118,11 @@ def add_service(broker: "Broker", worker: Worker, name: bytes, weight: int) -> b
     return True
 
 
-def lose(broker: "Broker", worker: Worker, departure: Departure, why: str) -> None:
+def lose(broker: State, worker: Worker, departure: Departure, why: str) -> None:
     """Removes a worker. Its requests are requeued at the head of their queues."""
     if not worker.alive:
         return
-    silence, allowed = liveness.silence(broker, worker)
+    silent, allowed = silence.measure(broker, worker)
     worker.alive = False
     worker.state = departure.state
     worker.state_since = broker.now
@@ -138,13 +135,13 @@ def lose(broker: "Broker", worker: Worker, departure: Departure, why: str) -> No
     broker.registrations -= len(worker.services)
     _leave_session(broker, worker)
     held = list(worker.held.values())
-    broker.recorder.left(worker, departure, why, held, silence, allowed)
+    broker.recorder.left(worker, departure, why, held, silent, allowed)
     worker.held.clear()
     is_bridge = worker.session.is_bridge
     # Before it is removed from its services, because a request that ends here must not remove its service.
     for request in reversed(held):
         if is_bridge and request.state != DONE:
-            service_table.restore(broker, request)
+            service_room.restore(broker, request)
         requeue(broker, request, worker, why)
     for service in worker.services:
         del service.workers[worker]
@@ -152,8 +149,8 @@ def lose(broker: "Broker", worker: Worker, departure: Departure, why: str) -> No
         if not service.workers:
             service.no_worker_since = broker.now
             service.weighted = False
-            broker.bridging.offer_changed(service)
-    broker.monitor.left(worker)
+            broker.routes.offer_changed(service)
+    broker.observer.left(worker)
     for service in list(worker.services):
         if service.backlogged:
             dispatch.rebalance(broker, service)
@@ -166,11 +163,11 @@ def lose(broker: "Broker", worker: Worker, departure: Departure, why: str) -> No
         else:
             service_table.forget_unused(broker, service)
     if is_bridge:
-        broker.bridging.bridge_lost(worker, held)
+        broker.routes.bridge_lost(worker, held)
     worker.session.on_worker_gone(worker)
 
 
-def requeue(broker: "Broker", request: Request, worker: Worker, why: str) -> None:
+def requeue(broker: State, request: Request, worker: Worker, why: str) -> None:
     """The worker no longer holds the request: requeues it at the head of its queue, or ends it."""
     worker.failures += 1
     if request.state == DONE:
@@ -179,7 +176,7 @@ def requeue(broker: "Broker", request: Request, worker: Worker, why: str) -> Non
     _requeue(broker, request, worker, why)
 
 
-def take_back(broker: "Broker", request: Request, worker: Worker) -> None:
+def take_back(broker: State, request: Request, worker: Worker) -> None:
     """The worker released the request without having started it, which does not count as an attempt."""
     history = request.own_history()
     started = history.partials > history.partials_before or history.held_partials is not None
@@ -190,7 +187,7 @@ def take_back(broker: "Broker", request: Request, worker: Worker) -> None:
     _requeue(broker, request, worker, "it had not been started", moved=not counts)
 
 
-def _requeue(broker: "Broker", request: Request, worker: Worker, why: str, moved: bool = False) -> None:
+def _requeue(broker: State, request: Request, worker: Worker, why: str, moved: bool = False) -> None:
     if not worker.alive:
         request.worker = None  # otherwise its end frees the worker, and is recorded as such
     outcomes.drop_held_partials(broker, request)  # they belong to the lost attempt
@@ -216,7 +213,7 @@ def _requeue(broker: "Broker", request: Request, worker: Worker, why: str, moved
         if not moved:
             service.requeued += 1
         if service.paused:
-            broker.control.hold(request)
+            pausing.hold(broker, request)
         else:
             transitions.requeue(request)
             queues.push_front(service, request)
@@ -228,7 +225,7 @@ def _requeue(broker: "Broker", request: Request, worker: Worker, why: str, moved
             broker.recorder.requeued(request, worker, why, service.queue_length, others)
 
 
-def end_unserved(broker: "Broker", service: Service) -> None:
+def end_unserved(broker: State, service: Service) -> None:
     """At shutdown: ends the requests that wait for a service without workers."""
     if not service.workers and not service.remote:
         for request in queues.waiting(service):
@@ -236,33 +233,33 @@ def end_unserved(broker: "Broker", service: Service) -> None:
             outcomes.fail(broker, request, SHUTDOWN, SHUTTING_DOWN)
 
 
-def orphan(broker: "Broker", worker: Worker, seconds: float) -> None:
+def orphan(broker: State, worker: Worker, seconds: float) -> None:
     if worker.alive:
         dispatch.clear_credit(worker)
         worker.polling = False
         worker.orphaned_until = broker.now + seconds
         _leave_session(broker, worker)
-        liveness.reschedule(broker, worker)
+        silence.reschedule(broker, worker)
 
 
-def adopt(broker: "Broker", worker: Worker, session: Session) -> None:
+def adopt(broker: State, worker: Worker, session: Session) -> None:
     if worker.alive:
         _leave_session(broker, worker)
         worker.session = session
         worker.orphaned_until = 0.0
         worker.last_heard = broker.now
         _join_session(broker, worker, session)
-        liveness.reschedule(broker, worker)
+        silence.reschedule(broker, worker)
 
 
-def _join_session(broker: "Broker", worker: Worker, session: Session) -> None:
+def _join_session(broker: State, worker: Worker, session: Session) -> None:
     broker.session_workers.setdefault(session, {})[worker] = None
     session.worker_count += 1
     session.registrations += len(worker.services)
-    broker.backpressure.first_worker(session)
+    backpressure.first_worker(broker, session)
 
 
-def _leave_session(broker: "Broker", worker: Worker) -> None:
+def _leave_session(broker: State, worker: Worker) -> None:
     session = worker.session
     others = broker.session_workers.get(session)
     if others is not None and worker in others:
@@ -271,4 +268,4 @@ def _leave_session(broker: "Broker", worker: Worker) -> None:
         session.registrations -= len(worker.services)
         if not others:
             del broker.session_workers[session]
-            broker.backpressure.no_worker_left(session)
+            backpressure.no_worker_left(broker, session)

@@ -10,7 +10,9 @@ from typing import Any
 
 from polydomo import limits
 from polydomo.broker.broker import Broker
+from polydomo.broker.cluster.processes import send_event
 from polydomo.broker.observe.recorder import Recorder
+from polydomo.broker.requests.request_names import request_id
 from polydomo.broker.reserved_names import TAP
 from polydomo.journal import schema
 from polydomo.journal.levels import Levels
@@ -63,7 +65,7 @@ class Tap:
         for row in watcher.take():
             topic = TAP + row["service"].encode("utf-8", "backslashreplace")
             for worker in siblings.tapping:
-                siblings.send_event(worker.session, topic, row)
+                send_event(worker.session, topic, row)
             body = frame(json.dumps(row).encode(), False)
             for session in subscriptions.match(topic):
                 session.send_published(topic, body)
@@ -102,7 +104,7 @@ class Watcher(JournalRecorder):
         made["time"] = iso_time(row["time"] / 1e6)
         accepted = self._accepted.get(row["number"])
         if accepted is not None:
-            made["request"] = self._broker.request_id(row["number"], accepted)
+            made["request"] = request_id(self._broker, row["number"], accepted)
         for name, letter in NUMBERED.items():
             if name in made:
                 made[name] = f"{letter}{made[name]}"

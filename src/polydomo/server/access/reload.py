@@ -2,7 +2,6 @@
 
 import logging
 
-from polydomo.broker.guard import revocation
 from polydomo.errors import SettingError
 from polydomo.model.session import Session
 from polydomo.server import logs
@@ -43,10 +42,10 @@ def reload(server: Host) -> None:
         if connection.principal and access.lookup(proof, identity.origin) != connection.principal:
             why = "the peer's credentials were revoked"
         elif isinstance(link.handler, Session):
-            why = broker.access.lost_right(link.handler)
+            why = broker.revocation.lost_right(link.handler)
         if why:
             denied.append((link, why))
-    revocation.end_revoked(broker)
+    broker.revocation.end_revoked()
     for link, why in denied:
         link.close(CloseCause.DENIED, why)
     say(LOG, logging.INFO, "access file reloaded", file=access.path, disconnected=len(denied))

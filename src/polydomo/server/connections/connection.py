@@ -321,7 +321,7 @@ class Connection(BaseConnection):
         link.receive(data)
 
     def _turn_away(self, why: str, answer: bytes, level: int = logging.WARNING) -> None:
-        self.server.broker.monitor.connections_refused += 1
+        self.server.broker.counters.connections_refused += 1
         say(LOG, level, "connection refused", peer=self.peer, why=why)
         if answer:
             self.transport.write(answer)
@@ -355,7 +355,7 @@ class Connection(BaseConnection):
         if reason.cause is CloseCause.DENIED and link.fault is not None:
             self.server.denied("handshake")
         elif reason.cause is CloseCause.VIOLATION:
-            self.server.broker.monitor.violations += 1
+            self.server.broker.counters.violations += 1
         level = logging.DEBUG if reason.orderly else logging.WARNING
         session = link.handler
         say(

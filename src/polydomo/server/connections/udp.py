@@ -22,7 +22,7 @@ class Heartbeats:
     def __init__(self, server: Host, to: Place | None) -> None:
         self.server = server
         self.to = to  # destination of the broker's heartbeats; None: not sent
-        self.datagrams = UdpHeartbeats(server.broker)
+        self.datagrams = UdpHeartbeats(server.broker, server.broker.catalog, server.broker.changes)
         self.mouths: dict[int, asyncio.DatagramTransport] = {}  # the socket to broadcast from, by listener port
         self._transports: list[asyncio.DatagramTransport] = []
 

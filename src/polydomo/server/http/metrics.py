@@ -15,7 +15,7 @@ from polydomo.broker.broker import Broker
 from polydomo.broker.observe import inspection, states
 from polydomo.broker.observe.figures import open_requests
 from polydomo.broker.observe.histogram import Tally, cumulative
-from polydomo.broker.observe.monitor import OTHERS, Key
+from polydomo.broker.observe.tallies import OTHERS, Key
 from polydomo.model.request import OK
 from polydomo.server.host import Host
 from polydomo.server.logs import INTERNAL_ERRORS
@@ -228,12 +228,12 @@ def _requests(page: Page, server: Host) -> None:
     )
     rows = [(labels, cumulative(tally.total(), BOUNDS), tally.answered, tally.seconds) for labels, tally in tallies]
     page.histogram("polydomo_request_seconds", "Time from acceptance to the final reply, for answered requests.", rows)
-    page.family("polydomo_refused_requests_total", COUNTER, "Rejected requests.", [({}, monitor.refused)])
+    page.family("polydomo_refused_requests_total", COUNTER, "Rejected requests.", [({}, broker.counters.refused)])
     page.family(
         "polydomo_stale_replies_total",
         COUNTER,
         "Replies dropped because the worker did not hold the attempt they name.",
-        [({}, monitor.stale)],
+        [({}, broker.counters.stale)],
     )
 
 
@@ -336,14 +336,14 @@ def _jobs(page: Page, server: Host) -> None:
 
 def _traffic(page: Page, server: Host) -> None:
     server.count()
-    monitor = server.broker.monitor
-    received, sent = monitor.bytes_received, monitor.bytes_sent
+    counters = server.broker.counters
+    received, sent = counters.bytes_received, counters.bytes_sent
     page.family("polydomo_received_bytes_total", COUNTER, "Bytes read from peers.", [({}, received)])
     page.family("polydomo_sent_bytes_total", COUNTER, "Bytes written to peers.", [({}, sent)])
-    accepted, refused = monitor.connections_accepted, monitor.connections_refused
+    accepted, refused = counters.connections_accepted, counters.connections_refused
     page.family("polydomo_connections_total", COUNTER, "Accepted connections.", [({}, accepted)])
     page.family("polydomo_refused_connections_total", COUNTER, "Rejected connections.", [({}, refused)])
-    denied = [({"what": what}, number) for what, number in sorted(monitor.denied.items())]
+    denied = [({"what": what}, number) for what, number in sorted(counters.denied.items())]
     page.family("polydomo_denied_total", COUNTER, "Handshakes and operations denied by access control.", denied)
     memoiser = server.broker.memoiser
     if memoiser is not None:
@@ -361,8 +361,8 @@ def _traffic(page: Page, server: Host) -> None:
         counts = {"first": keyed.started, "joined": keyed.joined, "reused": keyed.reused}
         results = [({"result": result}, count) for result, count in counts.items()]
         page.family("polydomo_keyed_requests_total", COUNTER, "Requests with an idempotency key, by result.", results)
-    page.family("polydomo_violations_total", COUNTER, "Protocol violations by peers.", [({}, monitor.violations)])
-    datagrams = [({"kind": kind}, count) for kind, count in sorted(monitor.datagrams.items())]
+    page.family("polydomo_violations_total", COUNTER, "Protocol violations by peers.", [({}, counters.violations)])
+    datagrams = [({"kind": kind}, count) for kind, count in sorted(counters.datagrams.items())]
     page.family("polydomo_datagrams_total", COUNTER, "UDP datagrams, by type.", datagrams)
     page.family(
         "polydomo_internal_errors_total",

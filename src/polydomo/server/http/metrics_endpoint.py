@@ -35,7 +35,7 @@ class MetricsEndpoint(Endpoint):
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         siblings = self._broker.siblings
-        if siblings.count == 1:
+        if self._broker.process.count == 1:
             session.reply(200, CONTENT_TYPE, self._render(), NO_STORE)
             return
         poll = MetricsPoll(session)
@@ -44,7 +44,7 @@ class MetricsEndpoint(Endpoint):
         def done(pages: "list[bytes]") -> None:
             if poll.session is not None:
                 poll.session.carried = None
-                poll.session.reply(200, CONTENT_TYPE, merge_pages(pages, siblings.count), NO_STORE)
+                poll.session.reply(200, CONTENT_TYPE, merge_pages(pages, self._broker.process.count), NO_STORE)
 
         siblings.gather_metrics(done)
 

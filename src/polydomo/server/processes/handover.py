@@ -61,7 +61,7 @@ class Handover:
                 why = f"process 0 does not answer: {error.strerror or error}"
         if why:
             say(LOG, logging.WARNING, "connection closed", peer=connection.peer, why=why)
-        server.broker.monitor.connections_accepted -= 1
+        server.broker.counters.connections_accepted -= 1
         connection.transport.abort()  # this process' copy of the socket
 
     def _handshake(self, data: bytes) -> int:

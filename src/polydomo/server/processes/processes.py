@@ -30,7 +30,7 @@ def pass_jobs_on(server: Host) -> None:
     """In a process without the job store: durable requests go to process 0. Called before ``start``."""
     settings = server.settings
     if settings.store != OFF:
-        server.broker.siblings.pass_jobs_on(patterns_of(settings))
+        server.broker.relay_jobs(patterns_of(settings))
 
 
 class Others:

@@ -1,0 +1,31 @@
+"""The other processes of one broker, by their bridges."""
+
+import json
+
+from polydomo.broker.state import State
+from polydomo.limits import PROCESS_NUMBERS
+from polydomo.model.service import Worker
+from polydomo.model.session import Session
+
+
+def first(broker: State) -> Worker | None:
+    """The bridge to process 0."""
+    for worker, index in broker.process.bridges.items():
+        if index == 0:
+            return worker
+    return None
+
+
+def owner_of(broker: State, number: int) -> Worker | None:
+    """The bridge to the process whose request has this number; None if it is this process, or is not there."""
+    index = number // PROCESS_NUMBERS
+    if index != broker.process.index:
+        for worker, other in broker.process.bridges.items():
+            if other == index:
+                return worker
+    return None
+
+
+def send_event(session: Session, topic: bytes, row: "dict[str, object]") -> None:
+    """A worker or a service changed: tells the process at the other end."""
+    session.send_to_sibling(b"EVENT", [topic, json.dumps(row).encode()])

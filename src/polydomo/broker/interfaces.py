@@ -1,0 +1,90 @@
+"""What the rules of requests and workers ask of the parts of the broker above them. Each part implements one of these classes and is put
+into ``State``; the classes themselves do nothing, as in a broker without that part. So the rules do not import the parts."""
+
+from typing import Protocol
+
+from polydomo.broker.jobs.durable_order import DurableOrder
+from polydomo.model.request import Request
+from polydomo.model.service import Service, Worker
+from polydomo.model.session import Session
+from polydomo.native import mypyc_attr
+from polydomo.wire.close_reason import CloseReason
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Rights:
+    """Access control (``guard.access``)."""
+
+    in_force = False  # whether there are rules
+
+    def may(self, session: Session, right: str, name: bytes | str) -> bool:
+        return True
+
+    def may_request(self, request: Request, right: str, name: bytes | str) -> bool:
+        return True
+
+    def may_as(self, principal: str, session: Session, right: str, name: bytes | str) -> bool:
+        return True
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Routes:
+    """Workers elsewhere: in other processes of this broker and at other brokers (``cluster.bridging``)."""
+
+    def queued(self, service: Service) -> None:
+        """Requests are queued, and no local worker is free; ``service.remote`` is not empty."""
+
+    def has_room(self) -> None:
+        """A bridge takes requests again."""
+
+    def offer_changed(self, service: Service) -> None:
+        """The service has its first local worker, or lost its last one."""
+
+    def bridge_lost(self, worker: Worker, held: "list[Request]") -> None:
+        """A bridge is gone; the requests that it held were requeued or have ended."""
+
+    def forget(self, service: Service) -> None:
+        """The service is not in the table any more."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SessionListener:
+    """Learns of connections."""
+
+    def opened(self, session: Session) -> None: ...
+    def closed(self, session: Session, reason: CloseReason) -> None: ...
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Observer(SessionListener):
+    """Learns of changes of workers and services (``observe.monitor``)."""
+
+    def registered(self, worker: Worker) -> None: ...
+    def offered(self, worker: Worker, service: Service) -> None: ...
+    def late(self, worker: Worker) -> None: ...
+    def back(self, worker: Worker) -> None: ...
+    def left(self, worker: Worker) -> None:
+        """Called after the worker's state has changed and it has been removed from its services."""
+
+
+class DurableRequests(Protocol):
+    """Makes requests durable: ``jobs.durable`` in the process with the job store, ``jobs.relay`` in the others."""
+
+    def covers(self, name: bytes) -> bool:
+        """Whether ordinary requests to this service are durable."""
+        raise NotImplementedError
+
+    def accept(self, request: Request, order: DurableOrder, deadline: float) -> Request | None:
+        """Turns an ordinary request into a job and waits for its result. None: it was rejected."""
+        raise NotImplementedError
+
+    def abandoned(self, request: Request) -> bool:
+        """A parked request is about to end. True if that has ended it."""
+        raise NotImplementedError
+
+    def parks(self, request: Request) -> bool:
+        """Whether the request waits for its job."""
+        raise NotImplementedError
+
+    def check_invariants(self) -> None:
+        raise NotImplementedError

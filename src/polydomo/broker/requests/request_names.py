@@ -1,0 +1,16 @@
+"""The id of a request of this run, as in the journal; without a journal, it has the same form (``request_ids``)."""
+
+from polydomo.broker.identity import identity
+from polydomo.broker.requests.request_ids import id_text
+from polydomo.broker.state import State
+from polydomo.model.request import Request
+
+
+def request_name(broker: State, request: Request) -> str:
+    return request_id(broker, request.number, request.accepted)
+
+
+def request_id(broker: State, number: int, accepted: float) -> str:
+    return broker.recorder.request_id(number, accepted) or id_text(
+        int((broker.wall + accepted) * 1000), int(identity(broker)[:10], 16), number
+    )
