@@ -35,8 +35,8 @@ from polydomo.journal.journal import Journal
 from polydomo.journal.levels import Levels
 from polydomo.journal.reading.reader import Reader
 from polydomo.limits import JOURNAL_CHUNKS
-from polydomo.model.service import Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Service, Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.wire.link import Hub, Link, LinkHandler
 
 UP = "{python} -m polydomo up --listen tcp://127.0.0.1:{port} --data {data} --log-level error --journal {level}"
@@ -123,12 +123,12 @@ class Zeros(Entropy):
         return bytes(size)
 
 
-def peers(broker: Broker) -> tuple[list[Session], list[Worker], Service]:
+def peers(broker: Broker) -> tuple[list[ProtocolSession], list[Worker], Service]:
     """32 workers and 8 clients that send nothing; rows are generated for them."""
     hub = Hub()
-    sessions: list[Session] = []
+    sessions: list[ProtocolSession] = []
     for i in range(40):
-        session = Session(broker, Link(hub, LinkHandler(), f"tcp://127.0.0.1:{40000 + i}"))
+        session = ProtocolSession(broker, Link(hub, LinkHandler(), f"tcp://127.0.0.1:{40000 + i}"))
         session.protocol = "mdp1"
         broker.session_opened(session)
         sessions.append(session)

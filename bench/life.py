@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from polydomo.journal import schema
-from polydomo.model.request import CANCELLED, FAILED, INTERRUPTED, NO_WORKER, OK
+from polydomo.model.outcomes import CANCELLED, FAILED, INTERRUPTED, NO_WORKER, OK
 from polydomo.protocols.bridge.session import BridgeSession
 
 Array = np.ndarray

@@ -88,7 +88,7 @@ def broker(words: "list[str]") -> None:
 
         return run
 
-    BrokerServer.wake = begin  # type: ignore[method-assign]
+    BrokerServer.wake = begin  # type: ignore[method-assign,assignment]
     BrokerServer.flush = finish  # type: ignore[method-assign]
     Writer._work = named("the journal's thread takes rows", Writer._work)  # type: ignore[method-assign]
     Writer._close = named("the journal's thread closes a segment", Writer._close)  # type: ignore[method-assign]

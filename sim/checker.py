@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from polydomo.journal.reading.audit import audit
 from polydomo.journal.reading.rules import RULES
 from polydomo.limits import MEMO_ANSWER_TIME
-from polydomo.model.request import OUTCOMES
+from polydomo.model.outcomes import OUTCOMES
 from sim.record import PART
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from polydomo.limits import CONNECT_TIME
-from polydomo.model.request import GAVE_UP, INTERRUPTED, SHUTDOWN
+from polydomo.model.outcomes import GAVE_UP, INTERRUPTED, SHUTDOWN
 from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Reply
 from polydomo.protocols.memo.ends import MemoClientEnd
 from sim.clock import Event as Timer

@@ -7,7 +7,7 @@ internals, and reports messages that the protocol's document does not allow.
 from typing import TYPE_CHECKING
 
 from polydomo.limits import BEAT_CROSSES
-from polydomo.model.request import HELD
+from polydomo.model.records import HELD
 from sim.record import TAG
 
 if TYPE_CHECKING:

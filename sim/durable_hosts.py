@@ -13,10 +13,9 @@ from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.policy import JobListener, JobPolicy
 from polydomo.model.detached_link import DetachedLink
-from polydomo.model.request import Request
+from polydomo.model.records import Request, Worker
 from polydomo.model.retry_policy import Backoff
-from polydomo.model.service import Worker
-from polydomo.model.session import Session
+from polydomo.model.session import ProtocolSession
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body, frame, split
 from polydomo.wire.link import Hub, LinkHandler
@@ -45,7 +44,7 @@ class Dice(Entropy):
         return self.random.randbytes(size)
 
 
-class Peer(Session):
+class Peer(ProtocolSession):
     """A connection of a simulated client or worker."""
 
     def __init__(self, broker: Broker, principal: str) -> None:

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from polydomo.broker.requests.transitions import ACCEPT, END, HOLD, OPEN, PARK, REQUEUE, STATES, TABLE
-from polydomo.model.request import HELD, NEW, Request
-from polydomo.model.session import Session
+from polydomo.model.records import HELD, NEW, Request, Session
 
 
 class Lives:

@@ -32,9 +32,9 @@ from polydomo.journal.recording.chunk import Run
 from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.limits import KEYED_LINGER
 from polydomo.model.detached_link import DetachedLink
-from polydomo.model.request import DONE, KEY_REUSED, Request
-from polydomo.model.service import Worker
-from polydomo.model.session import Session
+from polydomo.model.outcomes import KEY_REUSED
+from polydomo.model.records import DONE, Request, Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.memo.store_api import MemoValues, StoreFault
 from polydomo.wire.close_reason import CloseCause, CloseReason
@@ -92,7 +92,7 @@ class Store(MemoValues):
         super().put_reply(key, service, version, body)
 
 
-class Peer(Session):
+class Peer(ProtocolSession):
     """A client, or a worker of one service."""
 
     protocol = "scripted"

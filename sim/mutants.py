@@ -8,9 +8,7 @@ from polydomo.broker.guard import backpressure
 from polydomo.broker.requests import deadlines, dispatch, expiry, outcomes, queues, replies, transitions
 from polydomo.broker.requests.tokens import Tokens
 from polydomo.broker.workers import registration, silence
-from polydomo.model.request import DONE, QUEUED, Request, TimeLimits
-from polydomo.model.service import Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import DONE, QUEUED, Request, Service, Session, TimeLimits, Worker
 from polydomo.protocols.dcp.session import DcpSession
 from polydomo.protocols.emqp.session import EmqpSession
 from polydomo.protocols.mdp.mdp1 import Mdp1Session

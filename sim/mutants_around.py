@@ -19,9 +19,7 @@ from polydomo.broker.topics.relayed import RelayedPublications
 from polydomo.broker.topics.subscriptions import Subscriptions
 from polydomo.broker.workers import liveness
 from polydomo.journal.recording.recorder import JournalRecorder
-from polydomo.model.request import Request
-from polydomo.model.service import Path, Publication, Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Path, Publication, Request, Service, Session, Worker
 from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.protocols.dbp.session import DbpSession
 from polydomo.protocols.dcp.session import DcpSession

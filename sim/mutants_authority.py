@@ -7,8 +7,7 @@ from polydomo.broker.broker import Broker
 from polydomo.broker.guard.access import CALL, Access
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.requests import replies
-from polydomo.model.request import Request
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Session
 from polydomo.protocols.emqp import schedules
 from polydomo.protocols.emqp.commands import SCHEDULER_RIGHT
 from sim.breaking import both, mutant, swap

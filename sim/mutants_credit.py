@@ -6,9 +6,7 @@ from typing import Any
 from polydomo.broker.broker import Broker
 from polydomo.broker.requests import credit, dispatch, outcomes
 from polydomo.broker.workers import registration
-from polydomo.model.request import DONE, Request
-from polydomo.model.service import Departure, Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import DONE, Departure, Request, Service, Session, Worker
 from polydomo.protocols.dcp.session import DcpSession
 from polydomo.protocols.emqp.session import EmqpSession
 from polydomo.protocols.mdx.session import MdxSession

@@ -4,8 +4,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from polydomo.broker.guard.access import CALL, OFFER, Access
-from polydomo.model.request import Request
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Session
 from polydomo.server.access.file import Credentials
 from polydomo.wire.security.curve import CurveServer
 from polydomo.wire.security.curve_traffic import CurveTraffic

@@ -13,9 +13,7 @@ from polydomo.journal.recording import chunk as shapes
 from polydomo.journal.recording.chunk import Run
 from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES
-from polydomo.model.request import Request
-from polydomo.model.service import Departure, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Departure, Request, Session, Worker
 
 if TYPE_CHECKING:
     from sim.brokers import BrokerNode

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 from polydomo.server.access.file import ANONYMOUS
 from polydomo.web.session import HttpSession
 from polydomo.wire.close_reason import CloseCause

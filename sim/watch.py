@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 from polydomo import limits
 from polydomo.broker import service_table
 from polydomo.broker.requests import queues
-from polydomo.model.request import ASKED, CANCELLED, GAVE_UP, HELD, NOT_ASKED, QUEUED, Request
-from polydomo.model.service import LOST, Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.outcomes import CANCELLED, GAVE_UP
+from polydomo.model.records import ASKED, HELD, LOST, NOT_ASKED, QUEUED, Request, Service, Session, Worker
 from polydomo.protocols.emqp.session import EmqpRef
 from polydomo.wire.link import PAUSE_SHARE_USED, Link
 from polydomo.wire.sp import SpLink

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.pubsub.session import PublisherSession, SubscriberSession

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.registry import Protocol
 from polydomo.wire.link import Link

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from polydomo import limits
-from polydomo.model import request
+from polydomo.model import outcomes
 from polydomo.server.settings.settings import Settings, variable_of
 
 ROOT = Path(__file__).parents[1]
@@ -51,9 +51,9 @@ def test_every_number_of_limits_that_is_named_exists(page: str) -> None:
 
 
 def test_every_outcome_of_a_request_is_documented() -> None:
-    for outcome in request.OUTCOMES:
+    for outcome in outcomes.OUTCOMES:
         assert f"`{outcome}`" in ARCHITECTURE
-        assert f"`{outcome}`" in OPERATIONS or outcome == request.OK
+        assert f"`{outcome}`" in OPERATIONS or outcome == outcomes.OK
 
 
 def test_every_file_that_is_named_exists() -> None:

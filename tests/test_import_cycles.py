@@ -56,16 +56,8 @@ def cycles(edges: Graph) -> list[list[str]]:
     return found
 
 
-# Cycles that are still there, by their first module. Nothing may be added.
-KNOWN = {
-    "polydomo.model.broker_api",
-}
-
-
 def test_the_package_has_no_import_cycle() -> None:
-    found = {group[0]: group for group in cycles(graph(SOURCE))}
-    assert {first: group for first, group in found.items() if first not in KNOWN} == {}
-    assert found.keys() >= KNOWN, "this cycle is gone: remove it from KNOWN"
+    assert cycles(graph(SOURCE)) == []
 
 
 def test_the_check_finds_cycles(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from polydomo.broker.requests.transitions import EVENTS, STATES, TABLE
-from polydomo.model.request import DONE, NEW
+from polydomo.model.records import DONE, NEW
 
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 BEGIN = "<!-- begin of the transitions, written by python -m tests.transitions_page -->\n"

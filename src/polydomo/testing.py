@@ -53,7 +53,7 @@ from typing import TYPE_CHECKING, Any
 from polydomo.client.background import Background
 from polydomo.client.suspension import running_timeout
 from polydomo.errors import SettingError
-from polydomo.model.service import Worker as BrokerWorker
+from polydomo.model.records import Worker as BrokerWorker
 from polydomo.server.data_directory import prepare_data
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings.settings import DEFAULT, Settings, load

@@ -4,7 +4,7 @@ worker saw: those words make the table of docs/protocols/matrix.md."""
 from collections.abc import Callable
 
 from polydomo.limits import MIB
-from polydomo.model.request import CANCELLED, FAILED, GAVE_UP, NO_WORKER, OK, TIMEOUT
+from polydomo.model.outcomes import CANCELLED, FAILED, GAVE_UP, NO_WORKER, OK, TIMEOUT
 from polydomo.protocols.dcp.ends import DcpWorkerEnd
 from polydomo.protocols.ends import Frames
 from polydomo.stores.memory import MemoryBackend

@@ -6,9 +6,8 @@ from polydomo.broker.broker import Broker
 from polydomo.broker.entropy import Entropy
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
-from polydomo.model.request import Request
-from polydomo.model.service import Publication, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Publication, Request, Session, Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.wire.frames import Body, bounds, join, split
@@ -47,7 +46,7 @@ class Notes(Recorder):
         self.violations.append(what)
 
 
-class Peer(Session):
+class Peer(ProtocolSession):
     """A client, a worker or a subscriber, reduced to what the broker needs."""
 
     def __init__(self, node: "Node") -> None:

@@ -3,9 +3,9 @@
 from polydomo.broker.broker import Broker
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
-from polydomo.model.request import DONE, OUTCOMES, Request
-from polydomo.model.service import Departure, Worker
-from polydomo.model.session import Session
+from polydomo.model.outcomes import OUTCOMES
+from polydomo.model.records import DONE, Departure, Request, Session, Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.model.tuning import Tuning
 from polydomo.wire.frames import Body, join, split
 from polydomo.wire.link import Hub, Link, LinkHandler
@@ -117,7 +117,7 @@ class World:
         self.check()
 
 
-class Peer(Session):
+class Peer(ProtocolSession):
     """One connection: a client, a worker, or both. Messages from the broker are kept in lists."""
 
     def __init__(self, world: World, protocol: str = "scripted") -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polydomo.model.service import Service, Worker
+from polydomo.model.records import Service, Worker
 from polydomo.native import is_compiled
 from polydomo.protocols.mdp.mdp1 import Mdp1Session
 from polydomo.protocols.mdx.session import MdxSession

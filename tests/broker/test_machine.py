@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from polydomo.broker.policy import Policy
-from polydomo.model.request import DONE, Request
-from polydomo.model.service import Worker
+from polydomo.model.records import DONE, Request, Worker
 from polydomo.model.tuning import Tuning
 from polydomo.wire.frames import join
 from tests.broker.rig import Peer, World

@@ -6,7 +6,7 @@ import pytest
 
 from polydomo.client.pending import Single
 from polydomo.errors import CallTimeout
-from polydomo.model.request import TIMEOUT
+from polydomo.model.outcomes import TIMEOUT
 from polydomo.protocols.ends import Failure
 
 

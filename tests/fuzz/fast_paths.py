@@ -6,9 +6,7 @@ from contextlib import AbstractContextManager, ExitStack
 from unittest.mock import patch
 
 from polydomo.broker.observe.recorder import Recorder
-from polydomo.model.request import Request
-from polydomo.model.service import Departure, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Departure, Request, Session, Worker
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.memo import messages
 from polydomo.protocols.memo import session as memo_session

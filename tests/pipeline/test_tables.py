@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from polydomo.journal import histogram, schema
-from polydomo.model.request import CANCELLED, NO_WORKER
+from polydomo.model.outcomes import CANCELLED, NO_WORKER
 from polydomo.pipeline.batch import Options
 from polydomo.pipeline.tables.capacity import Objective
 from polydomo.protocols.bridge.session import BridgeSession

@@ -3,9 +3,8 @@
 from polydomo.broker.broker import Broker
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
-from polydomo.model.request import Request
-from polydomo.model.service import Departure, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Departure, Request, Session, Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.emqp.session import EmqpSession
 from polydomo.wire import frames
@@ -63,7 +62,7 @@ class Table:
         self.broker.now = end
         self.broker.run_timers()
 
-    def join(self, session_class: type[Session], peer: str = "") -> "Peer":
+    def join(self, session_class: type[ProtocolSession], peer: str = "") -> "Peer":
         self.peers += 1
         return Peer(self, session_class, peer or f"tcp://127.0.0.1:{40_000 + self.peers}")
 
@@ -71,7 +70,7 @@ class Table:
 class Peer:
     """The far end of one connection."""
 
-    def __init__(self, table: Table, session_class: type[Session], peer: str) -> None:
+    def __init__(self, table: Table, session_class: type[ProtocolSession], peer: str) -> None:
         self.link = Link(table.hub, LinkHandler(), peer)
         self.session = session_class(table.broker, self.link)
         self.link.handler = self.session
@@ -105,7 +104,7 @@ class Peer:
         self.link.lost()
 
 
-class EchoSession(Session):
+class EchoSession(ProtocolSession):
     """A client and a worker of another protocol, reduced to what the broker needs."""
 
     def __init__(self, broker: Broker, link: Link) -> None:

@@ -1,6 +1,6 @@
 """Clients and workers of MDX, DCP and eMQP that use the extensions, and their connections to a broker, without I/O."""
 
-from polydomo.model.session import Session
+from polydomo.model.session import ProtocolSession
 from polydomo.protocols.dcp.ends import DcpClientEnd, DcpWorkerEnd
 from polydomo.protocols.dcp.session import DcpSession
 from polydomo.protocols.emqp.ends import EmqpClientEnd, EmqpWorkerEnd
@@ -23,12 +23,12 @@ BROKER = Extensions(
     fail=True,
     max_message=5_000_000,
 )
-SESSIONS: dict[str, type[Session]] = {"mdx": MdxSession, "dcp": DcpSession, "emqp": EmqpSession}
+SESSIONS: dict[str, type[ProtocolSession]] = {"mdx": MdxSession, "dcp": DcpSession, "emqp": EmqpSession}
 CLIENTS: dict[str, type[ClientEnd]] = {"mdx": MdxClientEnd, "dcp": DcpClientEnd, "emqp": EmqpClientEnd}
 WORKERS: dict[str, type[WorkerEnd]] = {"mdx": MdxWorkerEnd, "dcp": DcpWorkerEnd, "emqp": EmqpWorkerEnd}
 
 
-def peer_of(rig: Rig, kind: type[Session], extensions: Extensions | None = None) -> Peer:
+def peer_of(rig: Rig, kind: type[ProtocolSession], extensions: Extensions | None = None) -> Peer:
     peer = rig.peer(kind)
     peer.link.extensions = extensions if extensions is not None else parse(ANNOUNCED)
     if isinstance(peer.session, MdxSession):

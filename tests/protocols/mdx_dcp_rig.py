@@ -3,9 +3,8 @@
 from polydomo.broker.broker import Broker
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
-from polydomo.model.request import Request
-from polydomo.model.service import Departure, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Departure, Request, Session, Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.ends import ClientEnd, Event, WorkerEnd
 from polydomo.wire.frames import bounds, join
@@ -54,7 +53,7 @@ class Rig:
         self.hub = Hub()
         self.broker = Broker(1000.0, Counting(), policy, tuning, self.notes)
 
-    def peer(self, kind: type[Session]) -> "Peer":
+    def peer(self, kind: type[ProtocolSession]) -> "Peer":
         return Peer(self, kind)
 
     def wait(self, seconds: float) -> None:
@@ -73,7 +72,7 @@ class Rig:
 class Peer:
     """One connection to the broker, seen from outside."""
 
-    def __init__(self, rig: Rig, kind: type[Session]) -> None:
+    def __init__(self, rig: Rig, kind: type[ProtocolSession]) -> None:
         self.rig = rig
         self.link = Link(rig.hub, LinkHandler(), f"peer {kind.protocol}")
         self.session = kind(rig.broker, self.link)

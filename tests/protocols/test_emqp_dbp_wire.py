@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 from polydomo.protocols.dbp import session as dbp
 from polydomo.protocols.dbp.session import DbpSession
 from polydomo.protocols.detect import Detector

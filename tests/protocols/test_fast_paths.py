@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.broker.policy import Policy
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 from polydomo.protocols.emqp.session import EmqpSession
 from polydomo.protocols.mdp.mdp1 import Mdp1Session
 from polydomo.protocols.mdx.session import MdxSession

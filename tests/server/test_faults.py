@@ -10,8 +10,7 @@ import pytest
 
 import polydomo.testing
 from polydomo.broker.broker import Broker
-from polydomo.model.request import Request
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Session
 from polydomo.protocols.mdp.mdp1 import Mdp1Session
 from polydomo.server.connections.connection import Connection
 from polydomo.server.logs import INTERNAL_ERRORS

@@ -3,7 +3,7 @@
 import pytest
 
 from polydomo.broker.requests.transitions import STATES
-from polydomo.model.request import DONE, HELD, NEW, PARKED, QUEUED, Request
+from polydomo.model.records import DONE, HELD, NEW, PARKED, QUEUED, Request
 from sim.lives import Lives
 
 # What the recorder saw, and the state of the request at that time.

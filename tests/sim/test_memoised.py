@@ -11,7 +11,7 @@ from polydomo.broker.sharing.keyed import KeyedRequests
 from polydomo.broker.sharing.memoised import Memoiser
 from polydomo.broker.sharing.shared_runs import SharedRuns
 from polydomo.journal.recording.recorder import JournalRecorder
-from polydomo.model.request import DONE, Request
+from polydomo.model.records import DONE, Request
 from polydomo.model.shared_run import SharedRun
 from polydomo.wire.frames import Body, join
 from sim.memoised import Breach, Store, World

@@ -62,19 +62,8 @@ from polydomo.broker.topics.publishing import Publishing
 from polydomo.broker.workers import liveness, registration
 from polydomo.broker.workers.control import Control
 from polydomo.limits import COST_SUBSCRIPTION, JOB_MEMORY, SMALL_BODY, WORK_REQUEST
-from polydomo.model.request import (
-    CANCELLED,
-    DONE,
-    NEW,
-    NO_HISTORY,
-    NO_WORKER,
-    OK,
-    TIMEOUT,
-    Request,
-    new_time_limits,
-)
-from polydomo.model.service import Departure, Path, Worker
-from polydomo.model.session import Session
+from polydomo.model.outcomes import CANCELLED, NO_WORKER, OK, TIMEOUT
+from polydomo.model.records import DONE, NEW, NO_HISTORY, Departure, Path, Request, Session, Worker, new_time_limits
 from polydomo.model.tuning import Tuning
 from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body
@@ -533,7 +522,8 @@ class Broker(State):
         return self.siblings.pass_schedule(principal, raw)
 
     def bridge_final(self, worker: Worker, token: bytes, body: Body) -> None:
-        self.bridging.bridge_final(worker, token, body)
+        if not self.bridging.bridge_final(worker, token, body) and self.final(worker, token, body):
+            dispatch.add_credit(self, worker)
 
     def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str) -> None:
         self.bridging.bridge_failed(worker, token, code, text)

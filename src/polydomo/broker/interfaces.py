@@ -4,9 +4,7 @@ into ``State``; the classes themselves do nothing, as in a broker without that p
 from typing import Protocol
 
 from polydomo.broker.jobs.durable_order import DurableOrder
-from polydomo.model.request import Request
-from polydomo.model.service import Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Service, Session, Worker
 from polydomo.native import mypyc_attr
 from polydomo.wire.close_reason import CloseReason
 

@@ -3,8 +3,8 @@
 from polydomo.broker import service_table
 from polydomo.broker.requests import outcomes, queues
 from polydomo.broker.state import State
-from polydomo.model.request import NO_WORKER, Request
-from polydomo.model.session import Session
+from polydomo.model.outcomes import NO_WORKER
+from polydomo.model.records import Request, Session
 
 
 def make_room(broker: State, names: "list[bytes]", session: "Session | None" = None) -> bool:

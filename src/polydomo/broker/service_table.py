@@ -2,7 +2,7 @@
 
 from polydomo.broker.requests import deadlines, pausing
 from polydomo.broker.state import State
-from polydomo.model.service import Service
+from polydomo.model.records import Service
 
 
 def find_or_add(broker: State, name: bytes) -> Service:

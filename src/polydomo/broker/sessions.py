@@ -6,9 +6,7 @@ from polydomo.broker.state import State
 from polydomo.broker.workers import registration
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MAX_VIOLATIONS, WORK_VIOLATION
-from polydomo.model.request import PARKED
-from polydomo.model.service import Departure
-from polydomo.model.session import Session
+from polydomo.model.records import PARKED, Departure, Session
 from polydomo.wire.close_reason import CloseReason
 
 

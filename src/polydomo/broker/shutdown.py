@@ -6,8 +6,8 @@ from polydomo.broker.requests import outcomes, queues
 from polydomo.broker.state import State
 from polydomo.broker.workers import registration
 from polydomo.broker.workers.control import Control
-from polydomo.model.request import PARKED, QUEUED, SHUTDOWN
-from polydomo.model.service import Departure
+from polydomo.model.outcomes import SHUTDOWN
+from polydomo.model.records import PARKED, QUEUED, Departure
 
 
 def drain(broker: State, bridging: Bridging, control: Control, durable: Durable | None) -> None:

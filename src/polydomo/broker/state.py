@@ -11,9 +11,7 @@ from polydomo.broker.requests.tokens import Tokens
 from polydomo.broker.requests.unattended import Unattended
 from polydomo.broker.timers import Timers
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.request import Request
-from polydomo.model.service import Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Service, Session, Worker
 from polydomo.model.tuning import Tuning
 
 

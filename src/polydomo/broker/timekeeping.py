@@ -4,9 +4,7 @@ from polydomo.broker.cluster.siblings import Expiry, Siblings
 from polydomo.broker.requests import expiry
 from polydomo.broker.state import State
 from polydomo.broker.workers import liveness
-from polydomo.model.request import Request
-from polydomo.model.service import Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Service, Session, Worker
 
 
 class SessionTimer:

@@ -14,7 +14,7 @@ from polydomo.client.retry import ReconnectDelay, Retries
 from polydomo.client.security import DEFAULT_URL, Security, targets
 from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchService, SettingError
 from polydomo.limits import CALL_TIME, CONNECT_TIME, MAX_JOB_KEY, MAX_SERVICE_NAME, POOL_CONNECTIONS
-from polydomo.model.request import GAVE_UP, INTERRUPTED, SHUTDOWN
+from polydomo.model.outcomes import GAVE_UP, INTERRUPTED, SHUTDOWN
 from polydomo.model.retry_policy import Backoff as JobBackoff
 from polydomo.protocols import registry
 

@@ -8,7 +8,7 @@ import msgspec
 
 from polydomo.errors import CallFailed
 from polydomo.limits import MAX_BODY, MAX_BODY_FRAMES
-from polydomo.model.request import TOO_LARGE
+from polydomo.model.outcomes import TOO_LARGE
 
 Frame: TypeAlias = bytes | bytearray | memoryview | str
 Headers: TypeAlias = Mapping[str, str | float | None]  # True: a header without a value; False and None: no header

@@ -7,7 +7,7 @@ from math import inf
 from polydomo.client.message import Result
 from polydomo.errors import CallFailed, CallTimeout, NoSuchService, PolydomoError
 from polydomo.limits import DEADLINE_TOLERANCE, MAX_MESSAGE, STREAM_BACKLOG
-from polydomo.model.request import NO_WORKER, TIMEOUT, TOO_LARGE
+from polydomo.model.outcomes import NO_WORKER, TIMEOUT, TOO_LARGE
 from polydomo.protocols.ends import Failure, Reply
 
 

@@ -8,7 +8,7 @@ broker forwards unchanged, or as the first frame of an MDX body.
 import re
 from typing import NamedTuple
 
-from polydomo.model.request import Request
+from polydomo.model.records import Request
 from polydomo.protocols.dcp.session import Passed
 from polydomo.protocols.emqp.session import EmqpRef
 from polydomo.web.session import Exchange

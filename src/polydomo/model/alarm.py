@@ -7,7 +7,7 @@ time and none remains long after the session has closed.
 from typing import Final
 
 from polydomo.limits import ALARM_STEP
-from polydomo.model.session import Session
+from polydomo.model.session import ProtocolSession
 
 HAIR: Final = 1e-6  # tolerance for rounding; timers never fire early
 
@@ -15,7 +15,7 @@ HAIR: Final = 1e-6  # tolerance for rounding; timers never fire early
 class Alarm:
     """Use it as the key of ``on_timer``; ``rings`` returns whether it is due."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ProtocolSession) -> None:
         self._session = session
         self._due = 0.0  # 0: not set
         self._next = 0.0  # when the earliest pending timer is due; 0: none is pending

@@ -3,14 +3,13 @@
 from typing import TYPE_CHECKING
 
 from polydomo.model.directory_api import DirectoryApi
-from polydomo.model.request import Request
-from polydomo.model.service import Path, Worker
+from polydomo.model.records import Path, Request, Worker
 from polydomo.model.tuning import Tuning
 from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body
 
 if TYPE_CHECKING:
-    from polydomo.model.session import Session
+    from polydomo.model.records import Session
 
 
 class BrokerApi:

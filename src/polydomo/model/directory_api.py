@@ -4,7 +4,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from polydomo.model.session import Session
+    from polydomo.model.records import Session
 
 
 class DirectoryApi:

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from polydomo.model.request import Request
-from polydomo.model.service import Service
+from polydomo.model.records import Request, Service
 from polydomo.wire.frames import Body
 
 KEYED: Final = "keyed"  # the protocols under which runs are listed and counted

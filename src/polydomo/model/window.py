@@ -6,7 +6,7 @@ MDX, eMQP and DCP workers that announced the extension send it (``CREDIT``); doc
 from typing import Final
 
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.service import Worker
+from polydomo.model.records import Worker
 
 DIGITS: Final = 9  # of a number in CREDIT
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from polydomo.errors import ProtocolViolation
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.listener_roles import SHARED, Role
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 from polydomo.native import mypyc_attr
 from polydomo.protocols import registry
 from polydomo.protocols.registry import Protocol

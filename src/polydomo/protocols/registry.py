@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from polydomo.errors import SettingError
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.bridge import session as bridge
 from polydomo.protocols.bridge.session import BridgeSession

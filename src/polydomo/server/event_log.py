@@ -8,9 +8,7 @@ from polydomo.broker.jobs.job import DEAD
 from polydomo.broker.observe.inspection import text
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.limits import LOG_DENIED, LOG_KEYS
-from polydomo.model.request import Request
-from polydomo.model.service import Departure, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Departure, Request, Session, Worker
 from polydomo.protocols.emqp.commands import SCHEDULER
 from polydomo.server import logs
 from polydomo.server.logs import say
@@ -151,4 +149,4 @@ def _spoken(session: Session) -> str:
 
 
 def _id(request: Request) -> str:
-    return request.session.broker.request_name(request)
+    return request.session.request_name(request)

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from polydomo.limits import MAX_CONTROL, MAX_HTTP_TIMEOUT, MAX_IDEMPOTENCY_KEY, MAX_SERVICE_NAME
 from polydomo.model import durations
-from polydomo.model.request import Request
+from polydomo.model.records import Request
 from polydomo.model.service_schema import JSON_ENCODING
 from polydomo.web.content import (
     EVENTS,

@@ -9,7 +9,8 @@ from hashlib import blake2b
 from typing import Final
 
 from polydomo.limits import IDEMPOTENCY_BYTES, IDEMPOTENCY_KEYS, IDEMPOTENCY_TIME
-from polydomo.model.request import DONE, FAILED, KEY_REUSED, Request
+from polydomo.model.outcomes import FAILED, KEY_REUSED
+from polydomo.model.records import DONE, Request
 from polydomo.web.session import Exchange, HttpSession
 from polydomo.wire.frames import Body
 from polydomo.wire.http.head import HttpError

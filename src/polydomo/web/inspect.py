@@ -3,7 +3,7 @@
 Each is an ordinary request to a built-in service, with the same permissions, limits and content.
 """
 
-from polydomo.model.request import Request
+from polydomo.model.records import Request
 from polydomo.native import mypyc_attr
 from polydomo.web.call import fail
 from polydomo.web.content import JSON, dump

@@ -7,7 +7,8 @@ from typing import Final
 
 from polydomo.limits import MAX_RESULT_WAIT
 from polydomo.model.job_messages import Row, body_of, read_message, write_message
-from polydomo.model.request import KEY_REUSED, Request
+from polydomo.model.outcomes import KEY_REUSED
+from polydomo.model.records import Request
 from polydomo.web.call import NO_STORE, duration, fail
 from polydomo.web.content import FRAMES_JSON, JSON, MULTIPART, OCTETS, TEXT, choose, response_body
 from polydomo.web.session import Endpoint, Exchange, HttpSession, problem_headers

@@ -10,7 +10,7 @@ from typing import Final
 
 from polydomo import __version__
 from polydomo.limits import MAX_CONTROL, MAX_PROGRESS_TEXT, MAX_TOOL_RESULT
-from polydomo.model.request import Request
+from polydomo.model.records import Request
 from polydomo.model.service_schema import JSON_ENCODING, TEXT_ENCODING, ServiceSchema
 from polydomo.web.content import EVENTS, JSON, dump, weight_of, weights
 from polydomo.web.schema_page import SchemaPage

@@ -19,7 +19,7 @@ from polydomo.limits import (
     MAX_CONTROL,
 )
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.request import (
+from polydomo.model.outcomes import (
     CANCELLED,
     FAILED,
     GAVE_UP,
@@ -30,9 +30,9 @@ from polydomo.model.request import (
     SHUTDOWN,
     TIMEOUT,
     TOO_LARGE,
-    Request,
 )
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Session
+from polydomo.model.session import ProtocolSession
 from polydomo.native import mypyc_attr
 from polydomo.protocols.memo.store_api import StoreFault
 from polydomo.web.content import JSON, PROBLEM, dump, problem
@@ -216,7 +216,7 @@ def is_address(name: str) -> bool:
     return len(parts) == 4 and all(part.isdigit() and len(part) <= 3 for part in parts)
 
 
-class HttpSession(Session):
+class HttpSession(ProtocolSession):
     """One HTTP connection."""
 
     protocol = "http"

@@ -16,9 +16,8 @@ from polydomo.limits import (
     WEBSOCKET_BEATS_MISSED,
 )
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.request import DONE, Request
-from polydomo.model.service import Publication, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import DONE, Publication, Request, Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.model.shared_run import first_ref
 from polydomo.protocols.pubsub.backlog import Backlog
 from polydomo.web.content import body_from_json, dump, frames_to_json
@@ -81,7 +80,7 @@ class MessageError(ValueError):
     """A message that is answered with {"op": "error"}."""
 
 
-class WebSocketSession(Session):
+class WebSocketSession(ProtocolSession):
     """One WebSocket."""
 
     protocol = "http"

@@ -20,9 +20,8 @@ from polydomo.limits import (
 from polydomo.model.alarm import Alarm
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import DetachedLink
-from polydomo.model.request import DONE, Request
-from polydomo.model.service import Worker
-from polydomo.model.session import Session
+from polydomo.model.records import DONE, Request, Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.model.shared_run import first_ref
 from polydomo.web.call import NO_STORE, duration, read_frames, service_name
 from polydomo.web.content import (
@@ -79,7 +78,7 @@ class HttpWorkers:
         return worker
 
 
-class HttpWorker(Session):
+class HttpWorker(ProtocolSession):
     """One HTTP worker."""
 
     protocol = "http"

@@ -16,7 +16,7 @@ from polydomo.client.retry import ReconnectDelay
 from polydomo.client.suspension import wait_running
 from polydomo.errors import CallFailed, NotConnected, ProtocolViolation
 from polydomo.limits import CLOSE_TIME, CONNECT_TIME, LISTED, REJECTED, SETTLED
-from polydomo.model.request import FAILED
+from polydomo.model.outcomes import FAILED
 from polydomo.protocols.ends import Cancelled, Delivery, Revoked, WorkerEnd
 from polydomo.wire.address import Address
 from polydomo.worker.call import RUNNING, Call, Running

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from polydomo.broker.catalog.catalog import Catalog
 from polydomo.limits import DBP_LATE, MAX_CATALOG_BYTES, MAX_CATALOG_GONE, MAX_CATALOG_INFO, MAX_SERVICES
-from polydomo.model.service import LATE, LEFT, LOST, READY
+from polydomo.model.records import LATE, LEFT, LOST, READY
 from polydomo.model.tuning import Tuning
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"

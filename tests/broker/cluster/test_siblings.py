@@ -12,7 +12,7 @@ from polydomo.broker.cluster import merging
 from polydomo.broker.reserved_names import ACCEPT, JOIN
 from polydomo.broker.sharing.keyed import name_of
 from polydomo.limits import LISTING_ROWS, PROCESS_NUMBERS, SIBLING_ANSWER, SPILL_DELAY
-from polydomo.model.request import DONE
+from polydomo.model.records import DONE
 from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.wire.frames import join, split
 from tests.broker.net import Net, Peer

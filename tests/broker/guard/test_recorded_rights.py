@@ -5,7 +5,7 @@ import pytest
 from polydomo.broker.guard.rules import AccessRule, AccessRules
 from polydomo.broker.requests.transitions import new_request
 from polydomo.model import principals
-from polydomo.model.service import Service
+from polydomo.model.records import Service
 from tests.broker.rig import World
 
 RULES = AccessRules(

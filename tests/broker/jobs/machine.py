@@ -7,7 +7,7 @@ from polydomo.broker.jobs.jobs import Jobs
 from polydomo.broker.jobs.ops import NOT_LEADER, Loaded, Op, Store, StoreError
 from polydomo.broker.jobs.policy import JobPolicy
 from polydomo.broker.jobs.schedules import Schedules
-from polydomo.model.request import FAILED, OK
+from polydomo.model.outcomes import FAILED, OK
 from polydomo.model.retry_policy import Backoff
 from polydomo.stores.memory import MemoryBackend
 

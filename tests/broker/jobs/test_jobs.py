@@ -6,7 +6,7 @@ from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.jobs import EXPIRED
 from polydomo.broker.jobs.ops import FULL, NOT_LEADER, Get, ScheduleRow, StoreError
 from polydomo.limits import COST_JOB
-from polydomo.model.request import FAILED, GAVE_UP, NO_WORKER, REFUSED, TOO_LARGE
+from polydomo.model.outcomes import FAILED, GAVE_UP, NO_WORKER, REFUSED, TOO_LARGE
 from polydomo.model.retry_policy import Backoff
 from tests.broker.jobs.machine import World
 

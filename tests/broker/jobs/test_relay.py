@@ -4,7 +4,7 @@ import pytest
 
 from polydomo.broker.broker import Broker
 from polydomo.limits import RELAY_AGAIN
-from polydomo.model.request import PARKED, Request
+from polydomo.model.records import PARKED, Request
 from polydomo.stores.memory import MemoryBackend
 from polydomo.wire.frames import join
 from tests.broker.jobs.kept import keep_jobs

@@ -9,8 +9,7 @@ from polydomo.broker.builtin.service import Asked
 from polydomo.broker.observe import figures, states
 from polydomo.broker.policy import Policy
 from polydomo.model.json_form import iso_time
-from polydomo.model.service import Publication, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Publication, Session, Worker
 from polydomo.model.tuning import Tuning
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import frame, split

@@ -7,8 +7,7 @@ import pytest
 from polydomo import limits
 from polydomo.broker.policy import Policy
 from polydomo.broker.requests import dispatch
-from polydomo.model.request import Request
-from polydomo.model.service import Worker
+from polydomo.model.records import Request, Worker
 from polydomo.native import is_compiled
 from tests.broker.rig import Peer, World
 

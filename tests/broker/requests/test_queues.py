@@ -5,9 +5,7 @@ from hypothesis import strategies as st
 
 from polydomo.broker.requests import queues
 from polydomo.broker.requests.transitions import new_request
-from polydomo.model.request import Request
-from polydomo.model.service import Service
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Service, Session
 from tests.broker.rig import Peer, World
 
 CLIENTS = 3

@@ -8,8 +8,8 @@ import pytest
 import polydomo
 from polydomo.broker.requests import transitions
 from polydomo.broker.requests.transitions import EVENTS, STATES, TABLE, new_request
-from polydomo.model.request import DONE, HELD, NEW, OK, PARKED, QUEUED, REFUSED, Request
-from polydomo.model.service import Service, Worker
+from polydomo.model.outcomes import OK, REFUSED
+from polydomo.model.records import DONE, HELD, NEW, PARKED, QUEUED, Request, Service, Worker
 from tests.broker.rig import Peer, World
 
 SOURCE = Path(polydomo.__file__).parent

@@ -5,16 +5,7 @@ import pytest
 from polydomo.broker.observe import figures
 from polydomo.broker.sharing.keyed import KeyedRequests
 from polydomo.limits import KEYED_LINGER, SHARED_PARTS
-from polydomo.model.request import (
-    CANCELLED,
-    FAILED,
-    KEY_REUSED,
-    NO_WORKER,
-    OK,
-    REFUSED,
-    SHUTDOWN,
-    TIMEOUT,
-)
+from polydomo.model.outcomes import CANCELLED, FAILED, KEY_REUSED, NO_WORKER, OK, REFUSED, SHUTDOWN, TIMEOUT
 from tests.broker.rig import Peer, World
 
 

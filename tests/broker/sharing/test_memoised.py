@@ -2,7 +2,7 @@
 
 from polydomo.broker.sharing.memoised import Memoiser
 from polydomo.limits import MEMO_PRUNE
-from polydomo.model.request import CANCELLED, FAILED, NO_WORKER, OK, TIMEOUT
+from polydomo.model.outcomes import CANCELLED, FAILED, NO_WORKER, OK, TIMEOUT
 from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.wire.frames import join
 from tests.broker.rig import Peer, World

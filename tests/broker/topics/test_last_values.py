@@ -10,7 +10,7 @@ from polydomo.broker.broker import Broker
 from polydomo.broker.entropy import Entropy
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.pubsub.session import PublisherSession, SubscriberSession
 from polydomo.web.websocket import WebSocketSession

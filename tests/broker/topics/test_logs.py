@@ -10,7 +10,8 @@ from polydomo.broker.requests import request_ids
 from polydomo.broker.requests.tokens import NUMBER_MASK, number_of
 from polydomo.broker.topics import logs
 from polydomo.broker.topics.logs import LogRecord, LogRecords
-from polydomo.model.session import Session
+from polydomo.model.records import Session
+from polydomo.model.session import ProtocolSession
 from polydomo.protocols.mdx.session import MdxSession
 from polydomo.protocols.pubsub.session import PublisherSession, SubscriberSession
 from polydomo.wire.frames import MORE, bounds, frame, join
@@ -160,7 +161,7 @@ class Hall:
         self.hub = Hub()
         self.broker = Broker(100.0, Counting(), recorder=self.notes, wall=NOW)
 
-    def join(self, session: type[Session]) -> Session:
+    def join(self, session: type[ProtocolSession]) -> Session:
         link = Link(self.hub, LinkHandler(), "tcp://127.0.0.1:1")
         found = session(self.broker, link)
         link.handler = found

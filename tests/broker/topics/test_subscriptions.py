@@ -8,13 +8,13 @@ from polydomo.broker.entropy import Entropy
 from polydomo.broker.reserved_names import MONITOR, TAP
 from polydomo.broker.topics.subscriptions import Subscriptions
 from polydomo.limits import DROPS_PER_TURN
-from polydomo.model.session import Session
+from polydomo.model.session import ProtocolSession
 from polydomo.wire.link import Hub, Link, LinkHandler
 
 PREFIXES = st.text("ab.", max_size=4).map(str.encode)
 HUB = Hub()
 BROKER = Broker(0.0, Entropy())
-SESSIONS = [Session(BROKER, Link(HUB, LinkHandler(), f"subscriber {n}")) for n in range(3)]
+SESSIONS = [ProtocolSession(BROKER, Link(HUB, LinkHandler(), f"subscriber {n}")) for n in range(3)]
 
 STEPS = st.lists(st.tuples(st.sampled_from(["add", "remove", "drop"]), st.integers(0, 2), PREFIXES), max_size=40)
 
@@ -60,7 +60,7 @@ def test_only_a_subscription_to_taps_includes_them() -> None:
 
 
 def test_rights_are_checked_while_the_prefixes_of_a_closed_session_are_removed() -> None:
-    reader, outsider, closed = (Session(BROKER, Link(HUB, LinkHandler(), f"subscriber {n}")) for n in range(3))
+    reader, outsider, closed = (ProtocolSession(BROKER, Link(HUB, LinkHandler(), f"subscriber {n}")) for n in range(3))
     subscriptions = Subscriptions(lambda session, topic: session is reader)
     for session in (reader, outsider, closed):
         session.principal = "someone"

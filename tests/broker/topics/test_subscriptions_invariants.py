@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.broker.topics.subscriptions import Subscriptions
-from polydomo.model.service import Publication
-from polydomo.model.session import Session
+from polydomo.model.records import Publication, Session
 from polydomo.wire.frames import join
 from tests.broker.rig import Peer, World
 

@@ -13,7 +13,7 @@ from polydomo.journal.reading.audit import audit
 from polydomo.journal.recording.chunk import Run
 from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES, REQUESTS
-from polydomo.model.request import OK
+from polydomo.model.outcomes import OK
 from tests.journal.stage import RUN, Row, journalled, live
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

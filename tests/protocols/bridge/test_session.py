@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.broker.requests.request_names import request_id
-from polydomo.model.service import Worker
+from polydomo.model.records import Worker
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.bridge.session import HEADER, BridgedRequest, BridgeSession
 from polydomo.protocols.detect import Detector

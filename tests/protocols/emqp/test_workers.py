@@ -5,7 +5,7 @@ import pytest
 from polydomo.limits import (
     EMQP_BEAT,
 )
-from polydomo.model.service import Publication
+from polydomo.model.records import Publication
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.emqp.session import EmqpSession
 from polydomo.wire import frames

@@ -3,9 +3,7 @@
 from polydomo.broker.broker import Broker
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
-from polydomo.model.request import Request
-from polydomo.model.service import Departure, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Departure, Request, Session, Worker
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.detect import Detector
 from polydomo.wire.frames import join, split

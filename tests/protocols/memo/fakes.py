@@ -7,9 +7,8 @@ import cbor2
 from polydomo.broker.broker import Broker
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
-from polydomo.model.request import Request
-from polydomo.model.service import Departure, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Departure, Request, Session, Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.protocols.memo.session import MemoSession
 from polydomo.wire import frames, sp
 from polydomo.wire.frames import Body
@@ -127,7 +126,7 @@ class Peer:
         self.link.lost()
 
 
-class Foreigner(Session):
+class Foreigner(ProtocolSession):
     """A client and worker of another protocol, whose bodies are lists of frames."""
 
     def __init__(self, broker: Broker, link: Link) -> None:

@@ -98,7 +98,7 @@ def test_a_frame_over_the_limit_is_refused_before_it_is_held() -> None:
     limit = client.seal(b"\x02" + (1000).to_bytes(8, "big") + bytes(1000))
     assert len(server.open(limit)) == 1009
     sealed = client.seal(b"\x02" + (1001).to_bytes(8, "big") + bytes(1001))
-    with pytest.raises(ProtocolViolation, match=r"limits\.max_frame"):
+    with pytest.raises(ProtocolViolation, match=r"limits\.max_message"):
         server.open(sealed[:9])
 
 

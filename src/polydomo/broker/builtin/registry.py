@@ -26,7 +26,8 @@ from polydomo.broker.reserved_names import ACCEPT, JOIN
 from polydomo.broker.service_table import has_worker
 from polydomo.limits import MAX_CONTROL, MAX_LOG_QUERY
 from polydomo.model.job_messages import answer_body, error_header, read_message
-from polydomo.model.request import ABANDON, Request
+from polydomo.model.outcomes import ABANDON
+from polydomo.model.records import Request
 from polydomo.wire.frames import Body, flat
 
 Row = dict[str, object]
@@ -187,7 +188,7 @@ def _inspection(parts: Parts) -> "list[BuiltinService]":
             ABANDON,
             ITSELF,  # a request of the same connection
             "cancels the open request of this client whose id the body names; [memo01 clients](protocols/extensions.md#memo01) use it",
-            lambda asked: b"200" if inspection.abandon(asked.session, asked.body) else b"404",
+            lambda asked: b"200" if inspection.abandon(state, asked.session, asked.body) else b"404",
         ),
     ]
 

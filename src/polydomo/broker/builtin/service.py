@@ -11,9 +11,7 @@ from typing import Final, NamedTuple
 from polydomo.broker.guard.rules import ADMIN, INSPECT
 from polydomo.broker.reserved_names import MMI
 from polydomo.limits import MAX_CONTROL
-from polydomo.model.request import Request
-from polydomo.model.service import Service
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Service, Session
 from polydomo.wire.frames import Body, flat
 
 Row = dict[str, object]

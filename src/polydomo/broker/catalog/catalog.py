@@ -13,8 +13,7 @@ import json
 from heapq import heapify, heappop, heappush
 
 from polydomo.limits import COST_ENTRY, DBP_LATE, MAX_CATALOG_BYTES, MAX_CATALOG_GONE, MAX_CATALOG_INFO, MAX_SERVICES
-from polydomo.model.service import LATE, LEFT, LOST, READY, REGISTERING
-from polydomo.model.session import Session
+from polydomo.model.records import LATE, LEFT, LOST, READY, REGISTERING, Session
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.dbp.info import PublisherInfo, publisher, timing, wrong_name
 

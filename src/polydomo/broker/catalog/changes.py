@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from polydomo.broker.catalog.catalog import Catalog, CatalogEntry
-from polydomo.model.service import LATE
+from polydomo.model.records import LATE
 
 
 class CatalogListener(Protocol):

@@ -15,8 +15,7 @@ from polydomo.broker.observe.schemas import Schemas
 from polydomo.broker.state import State
 from polydomo.limits import DIRECTORY_INTERVAL, DIRECTORY_SMALL, MAX_LISTED, WORK_OFFER
 from polydomo.model.directory_api import DirectoryApi
-from polydomo.model.service import Service
-from polydomo.model.session import Session
+from polydomo.model.records import Service, Session
 from polydomo.protocols.dbp.session import host_of
 
 Row = dict[str, object]

@@ -11,7 +11,7 @@ from polydomo.broker.catalog.changes import CatalogChanges, probe
 from polydomo.broker.state import State
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.limits import UDP_PROBE
-from polydomo.model.service import LEFT, LOST
+from polydomo.model.records import LEFT, LOST
 from polydomo.protocols.dbp import session as dbp
 from polydomo.protocols.dbp import udp
 

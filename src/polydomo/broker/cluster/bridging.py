@@ -16,9 +16,8 @@ from polydomo.broker.reserved_names import is_reserved
 from polydomo.broker.state import State
 from polydomo.broker.workers import registration
 from polydomo.limits import MAX_HOPS, MAX_SERVICE_NAME, WORK_OFFER, WORK_REQUEST
-from polydomo.model.request import DONE, FAILED, NO_HISTORY, NO_WORKER, OUTCOMES, REFUSED, SHUTDOWN, Request
-from polydomo.model.service import Path, Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.outcomes import FAILED, NO_WORKER, OUTCOMES, REFUSED, SHUTDOWN
+from polydomo.model.records import DONE, NO_HISTORY, Path, Request, Service, Session, Worker
 from polydomo.wire.frames import Body
 
 NOT_ACCEPTED = (NO_WORKER, REFUSED, SHUTDOWN)  # the other broker did not run the request, so it may be sent elsewhere
@@ -234,14 +233,13 @@ class Bridging(Routes):
                 best = worker
         return best, possible
 
-    def bridge_final(self, worker: Worker, token: bytes, body: Body) -> None:
-        """Like ``Broker.final`` and ``dispatch.add_credit``, for a bridge: it has no services of its own to serve."""
+    def bridge_final(self, worker: Worker, token: bytes, body: Body) -> bool:
+        """Like ``Broker.final`` and ``dispatch.add_credit``, for a bridge: it has no services of its own to serve. Returns False, and does
+        nothing, if the request has ended or has a history."""
         broker = self._broker
         request = worker.held.get(token)
         if request is None or request.state == DONE or request.history is not NO_HISTORY:
-            if worker.session.broker.final(worker, token, body):
-                dispatch.add_credit(broker, worker)
-            return
+            return False
         del worker.held[token]
         replies.count_reply(worker, request, broker.now)
         replies.reply_with(broker, request, body)
@@ -251,6 +249,7 @@ class Bridging(Routes):
             broker.recorder.credit_added(worker, 1)
         if self.blocked:
             self.send_blocked()
+        return True
 
     def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str) -> None:
         broker = self._broker

@@ -4,8 +4,7 @@ import json
 
 from polydomo.broker.state import State
 from polydomo.limits import PROCESS_NUMBERS
-from polydomo.model.service import Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Session, Worker
 
 
 def first(broker: State) -> Worker | None:

@@ -49,9 +49,7 @@ from polydomo.limits import (
     SPILL_WEIGHT,
 )
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.request import Request
-from polydomo.model.service import Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Service, Session, Worker
 from polydomo.protocols.emqp import schedules
 from polydomo.wire.frames import Body, flat, frame, split
 from polydomo.wire.link import PAUSE_LISTING

@@ -26,8 +26,7 @@ from polydomo.broker.reserved_names import MONITOR, is_reserved
 from polydomo.broker.state import State
 from polydomo.limits import ACCESS_ANSWERS, RESUME_FRACTION
 from polydomo.model.principals import NAMED, accountable, is_own, named_by
-from polydomo.model.request import Request
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Session
 
 __all__ = ["ADMIN", "BRIDGE", "CALL", "INSPECT", "OFFER", "PUBLISH", "REGISTER", "SUBSCRIBE", "TAP", "Access"]
 

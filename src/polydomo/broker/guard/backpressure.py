@@ -7,8 +7,7 @@ from typing import Protocol
 
 from polydomo.broker.state import State
 from polydomo.limits import RESUME_FRACTION, SMALL_BODY, SMALL_PEER
-from polydomo.model.service import Service
-from polydomo.model.session import Session
+from polydomo.model.records import Service, Session
 from polydomo.wire.link import PAUSE_AT_LIMIT
 
 

@@ -30,7 +30,7 @@ from polydomo.limits import (
     SCAN_SESSIONS,
     SMALL_PEER,
 )
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.link import PAUSE_MEMORY, Hub, Link
 

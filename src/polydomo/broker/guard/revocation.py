@@ -14,9 +14,8 @@ from polydomo.broker.state import State
 from polydomo.broker.topics.subscriptions import Subscriptions
 from polydomo.broker.workers import registration
 from polydomo.model.detached_link import DetachedLink
-from polydomo.model.request import DENIED, DONE
-from polydomo.model.service import Departure, Worker
-from polydomo.model.session import Session
+from polydomo.model.outcomes import DENIED
+from polydomo.model.records import DONE, Departure, Session, Worker
 from polydomo.protocols.emqp.commands import SCHEDULER_RIGHT
 from polydomo.wire.close_reason import CloseCause, CloseReason
 

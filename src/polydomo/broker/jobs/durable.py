@@ -35,8 +35,8 @@ from polydomo.limits import JOB_RELEASED, STORE_ANSWER
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.job_messages import answer_body, error_header, make_id
 from polydomo.model.json_form import iso_time
-from polydomo.model.request import DENIED, DONE, FAILED, KEY_REUSED, OK, PARKED, REFUSED, SHUTDOWN, TIMEOUT, Request
-from polydomo.model.session import Session
+from polydomo.model.outcomes import DENIED, FAILED, KEY_REUSED, OK, REFUSED, SHUTDOWN, TIMEOUT
+from polydomo.model.records import DONE, PARKED, Request, Session
 from polydomo.wire.frames import Body, frame
 
 Zones = Callable[[str], tzinfo]

@@ -3,7 +3,7 @@
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_SERVICE_NAME
 from polydomo.model.job_messages import ID_LENGTH, Row, answer_body, is_id, read_count, read_duration, read_text
-from polydomo.model.request import Request
+from polydomo.model.records import Request
 from polydomo.wire.frames import Body
 
 KEYED = b"idempotency-key:"  # the beginning of an identity that is a client's idempotency key

@@ -5,7 +5,7 @@ from typing import Final
 
 from polydomo.limits import MAX_JOB_DELAY
 from polydomo.model.job_messages import PERMANENT_CODES, RETRY_CODE
-from polydomo.model.request import FAILED
+from polydomo.model.outcomes import FAILED
 
 # What a worker says about the next attempt when it reports a failure, besides a delay in seconds.
 NOT_SAID: Final = -1.0  # nothing: the job's backoff decides

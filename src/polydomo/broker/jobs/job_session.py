@@ -11,13 +11,14 @@ from polydomo.model import principals
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import InternalLink
 from polydomo.model.job_facts import JobFacts
-from polydomo.model.request import OK, Request
-from polydomo.model.session import Session
+from polydomo.model.outcomes import OK
+from polydomo.model.records import Request
+from polydomo.model.session import ProtocolSession
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Hub, LinkHandler
 
 
-class JobSession(Session):
+class JobSession(ProtocolSession):
     """The client on whose behalf jobs run. ``Request.ref`` is the job."""
 
     protocol = "job"

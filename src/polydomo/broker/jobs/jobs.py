@@ -40,16 +40,7 @@ from polydomo.broker.jobs.unclaimed import Unclaimed
 from polydomo.broker.jobs.waiting_jobs import ServiceQueue, WaitingJobs
 from polydomo.limits import COST_JOB, JOB_PURGE, JOB_REFUSED_WAIT
 from polydomo.model.json_form import microseconds
-from polydomo.model.request import (
-    CANCELLED,
-    DENIED,
-    FAILED,
-    NO_WORKER,
-    OK,
-    REFUSED,
-    SHUTDOWN,
-    TOO_LARGE,
-)
+from polydomo.model.outcomes import CANCELLED, DENIED, FAILED, NO_WORKER, OK, REFUSED, SHUTDOWN, TOO_LARGE
 from polydomo.model.retry_policy import Backoff
 
 EXPIRED = "expired"  # the outcome of a job whose time to live expired

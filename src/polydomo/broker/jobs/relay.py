@@ -25,18 +25,9 @@ from polydomo.model import principals
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import InternalLink
 from polydomo.model.job_messages import make_id, read_message
-from polydomo.model.request import (
-    DONE,
-    FAILED,
-    GAVE_UP,
-    NO_WORKER,
-    OK,
-    PARKED,
-    REFUSED,
-    SHUTDOWN,
-    Request,
-)
-from polydomo.model.session import Session
+from polydomo.model.outcomes import FAILED, GAVE_UP, NO_WORKER, OK, REFUSED, SHUTDOWN
+from polydomo.model.records import DONE, PARKED, Request
+from polydomo.model.session import ProtocolSession
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Hub, LinkHandler
 
@@ -53,7 +44,7 @@ class Relayed:
         self.attempts = 0  # attempts of the internal request before this one: a new one begins at 0
 
 
-class DurableRelay(Session):
+class DurableRelay(ProtocolSession):
     """The internal client that sends durable requests to process 0."""
 
     protocol = "process"

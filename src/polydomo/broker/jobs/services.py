@@ -37,7 +37,8 @@ from polydomo.model.job_messages import (
     stored_body,
 )
 from polydomo.model.json_form import iso_time
-from polydomo.model.request import DENIED, KEY_REUSED, Request
+from polydomo.model.outcomes import DENIED, KEY_REUSED
+from polydomo.model.records import Request
 from polydomo.model.retry_policy import backoff_of
 from polydomo.wire.frames import Body, split
 

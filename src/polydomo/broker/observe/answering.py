@@ -7,8 +7,8 @@ from polydomo.broker.observe.listings import Listings
 from polydomo.broker.observe.parts import Parts
 from polydomo.broker.requests import transitions
 from polydomo.model.job_messages import answer_body, error_header
-from polydomo.model.request import OK, Request
-from polydomo.model.session import Session
+from polydomo.model.outcomes import OK
+from polydomo.model.records import Request, Session
 from polydomo.wire.frames import Body, flat, frame
 
 

@@ -13,7 +13,7 @@ from polydomo.broker.requests import queues
 from polydomo.broker.state import State
 from polydomo.limits import MAX_LISTED, MONITOR_EVENTS, MONITOR_SHOWN
 from polydomo.model.json_form import iso_time, microseconds
-from polydomo.model.service import BUSY, LATE, READY, REGISTERING, Service
+from polydomo.model.records import BUSY, LATE, READY, REGISTERING, Service
 from polydomo.model.shared_run import KEYED, MEMOISED
 
 Row = dict[str, object]

@@ -8,37 +8,29 @@ import json
 from polydomo.broker.builtin.service import Row, Rows
 from polydomo.broker.observe import figures, states
 from polydomo.broker.observe.parts import Parts
+from polydomo.broker.requests import outcomes
 from polydomo.broker.requests.request_names import request_name
 from polydomo.broker.state import State
 from polydomo.limits import MAX_LISTED, TOPIC_PREVIEW
 from polydomo.model.json_form import iso_time, microseconds
-from polydomo.model.request import (
-    ABANDON_MARK,
-    CLIENT_CANCELLED,
-    CLIENT_TIMEOUT,
-    DONE,
-    HELD,
-    PARKED,
-    QUEUED,
-    Request,
-)
-from polydomo.model.service import Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.outcomes import ABANDON_MARK, CANCELLED, CLIENT_CANCELLED, CLIENT_TIMEOUT, TIMEOUT
+from polydomo.model.records import DONE, HELD, PARKED, QUEUED, Request, Service, Session, Worker
 from polydomo.wire.frames import split
 from polydomo.wire.link import PAUSE_LISTING
 
 STATES = {QUEUED: "queued", HELD: "running", DONE: "abandoned"}  # states of listed requests
 
 
-def abandon(session: Session, body: bytes) -> bool:
+def abandon(broker: State, session: Session, body: bytes) -> bool:
     """A client takes back one of its own requests, over a protocol that has no message for that: the request's id, and a mark if the
     client's timeout passed. False if there is no such open request."""
     identity, _, mark = body.partition(ABANDON_MARK)
     request = session.find_request(identity)
     if request is None:
         return False
-    expired = mark == b"timeout"
-    session.broker.cancel(request, CLIENT_TIMEOUT if expired else CLIENT_CANCELLED, expired)
+    if request.state != DONE:
+        why, outcome = (CLIENT_TIMEOUT, TIMEOUT) if mark == b"timeout" else (CLIENT_CANCELLED, CANCELLED)
+        outcomes.cancel(broker, request, why, outcome)
     return True
 
 

@@ -10,9 +10,19 @@ from polydomo.broker.requests import queues
 from polydomo.broker.requests.outcomes import large
 from polydomo.broker.sharing.shared_runs import SharedRuns
 from polydomo.broker.state import State
-from polydomo.model.request import DONE, HELD, NO_HISTORY, OUTCOMES, PARKED, QUEUED, HeldPartials, Request
-from polydomo.model.service import Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.outcomes import OUTCOMES
+from polydomo.model.records import (
+    DONE,
+    HELD,
+    NO_HISTORY,
+    PARKED,
+    QUEUED,
+    HeldPartials,
+    Request,
+    Service,
+    Session,
+    Worker,
+)
 from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_SHARE_USED, Hub
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 
 from polydomo.broker.builtin.service import BuiltinService, Row
 from polydomo.limits import LISTING_ROWS
-from polydomo.model.request import Request
+from polydomo.model.records import Request
 from polydomo.wire.frames import frame
 from polydomo.wire.link import PAUSE_LISTING
 

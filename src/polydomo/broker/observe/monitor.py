@@ -24,8 +24,7 @@ from polydomo.broker.reserved_names import MONITOR
 from polydomo.broker.state import State
 from polydomo.broker.topics.subscriptions import Subscriptions
 from polydomo.model.json_form import iso_time
-from polydomo.model.service import LATE, LEFT, LOST, READY, Publication, Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import LATE, LEFT, LOST, READY, Publication, Service, Session, Worker
 from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import join
 

@@ -7,9 +7,7 @@ arguments and does not read the broker's state, because events are often reporte
 
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.topics.logs import LogRecord
-from polydomo.model.request import Request
-from polydomo.model.service import Departure, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Departure, Request, Session, Worker
 from polydomo.native import mypyc_attr
 from polydomo.wire.frames import Body
 

@@ -7,8 +7,8 @@ from polydomo.broker.guard.rules import OFFER
 from polydomo.broker.service_table import has_worker
 from polydomo.broker.state import State
 from polydomo.limits import MAX_SCHEMA_BYTES
+from polydomo.model.records import Session
 from polydomo.model.service_schema import Row, ServiceSchema, described, read_schema
-from polydomo.model.session import Session
 
 
 class Schemas:

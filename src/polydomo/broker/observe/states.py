@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from polydomo.broker.state import State
 from polydomo.broker.workers import silence
-from polydomo.model.service import BUSY, DRAINED, LATE, PAUSED, READY, Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import BUSY, DRAINED, LATE, PAUSED, READY, Service, Session, Worker
 
 
 class PeerState(NamedTuple):

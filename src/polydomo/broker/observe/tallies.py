@@ -2,7 +2,7 @@
 
 from polydomo.broker.observe.histogram import Tally
 from polydomo.limits import MONITOR_TALLIES
-from polydomo.model.service import Service
+from polydomo.model.records import Service
 
 Key = tuple[bytes, str]  # service, client protocol
 

@@ -1,7 +1,7 @@
 """Acceptance times of recently finished requests, which are needed to build their ids."""
 
 from polydomo.limits import ENDED_REQUESTS
-from polydomo.model.request import Request
+from polydomo.model.records import Request
 
 
 class AcceptanceTimes:

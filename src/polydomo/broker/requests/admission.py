@@ -18,10 +18,9 @@ from polydomo.broker.sharing.memoised import Memoiser
 from polydomo.broker.state import State
 from polydomo.broker.workers.registration import SHUTTING_DOWN
 from polydomo.model.broker_api import BrokerApi
+from polydomo.model.outcomes import SHUTDOWN
 from polydomo.model.principals import accountable
-from polydomo.model.request import SHUTDOWN, Request
-from polydomo.model.service import Service
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Service, Session
 from polydomo.wire.frames import Body
 
 DRAINED = "the service is being drained and accepts no new requests"

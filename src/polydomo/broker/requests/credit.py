@@ -9,8 +9,7 @@ from polydomo.broker.requests import dispatch, replies
 from polydomo.broker.state import State
 from polydomo.broker.workers import registration
 from polydomo.limits import WORK_REQUEST
-from polydomo.model.request import ASKED, DONE, KEPT, QUEUED, Request
-from polydomo.model.service import Worker
+from polydomo.model.records import ASKED, DONE, KEPT, QUEUED, Request, Worker
 
 
 def set_window(broker: State, worker: Worker, window: int, runs: int) -> None:

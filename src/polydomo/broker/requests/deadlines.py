@@ -2,8 +2,7 @@
 
 from polydomo.broker.requests import queues
 from polydomo.broker.state import State
-from polydomo.model.request import HELD, QUEUED, Request, TimeLimits
-from polydomo.model.service import Service
+from polydomo.model.records import HELD, QUEUED, Request, Service, TimeLimits
 
 
 def start_waiting(broker: State, request: Request, limits: TimeLimits) -> None:

@@ -10,8 +10,7 @@ from itertools import islice
 from polydomo.broker.requests import deadlines, queues, transitions
 from polydomo.broker.state import State
 from polydomo.limits import REBALANCE_LOOK
-from polydomo.model.request import ASKED, HELD, NOT_ASKED, Request
-from polydomo.model.service import Service, Worker
+from polydomo.model.records import ASKED, HELD, NOT_ASKED, Request, Service, Worker
 
 
 def dispatch(broker: State, request: Request, worker: Worker) -> None:

@@ -4,8 +4,8 @@ from polydomo.broker.requests import deadlines, dispatch, outcomes, queues
 from polydomo.broker.state import State
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.broker.workers import registration
-from polydomo.model.request import DONE, HELD, NO_WORKER, PARKED, QUEUED, TIMEOUT, Request, TimeLimits
-from polydomo.model.service import Departure, Service
+from polydomo.model.outcomes import NO_WORKER, TIMEOUT
+from polydomo.model.records import DONE, HELD, PARKED, QUEUED, Departure, Request, Service, TimeLimits
 
 PASSED = "the deadline passed"
 PASSED_PAUSED = "the deadline passed: the service is paused"

@@ -7,7 +7,7 @@ is parsed once, and the search compares numbers.
 from polydomo.broker.requests import request_ids
 from polydomo.broker.requests.request_names import request_name
 from polydomo.broker.state import State
-from polydomo.model.request import Request
+from polydomo.model.records import Request
 
 
 def find(broker: State, wanted: object) -> Request | None:

@@ -4,18 +4,8 @@ from polydomo.broker import service_table
 from polydomo.broker.requests import deadlines, dispatch, pausing, queues, transitions
 from polydomo.broker.state import State
 from polydomo.limits import SMALL_BODY
-from polydomo.model.request import (
-    CANCELLED,
-    DENIED,
-    NO_HISTORY,
-    OK,
-    OUTCOMES,
-    PARKED,
-    QUEUED,
-    REFUSED,
-    Request,
-)
-from polydomo.model.service import Worker
+from polydomo.model.outcomes import CANCELLED, DENIED, OK, OUTCOMES, REFUSED
+from polydomo.model.records import NO_HISTORY, PARKED, QUEUED, Request, Worker
 from polydomo.wire.frames import Body
 
 KNOWN = frozenset(OUTCOMES)

@@ -3,7 +3,7 @@
 from polydomo.broker.guard import backpressure
 from polydomo.broker.requests import deadlines, transitions
 from polydomo.broker.state import State
-from polydomo.model.request import Request, new_time_limits
+from polydomo.model.records import Request, new_time_limits
 
 
 def open_parked(broker: State, request: Request, deadline: float) -> None:

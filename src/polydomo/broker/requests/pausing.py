@@ -3,8 +3,7 @@
 from polydomo.broker.requests import deadlines, transitions
 from polydomo.broker.reserved_names import ACCEPT, JOIN
 from polydomo.broker.state import State
-from polydomo.model.request import Request
-from polydomo.model.service import Service
+from polydomo.model.records import Request, Service
 
 
 def mark(broker: State, service: Service) -> None:

@@ -2,9 +2,7 @@
 
 from collections import deque
 
-from polydomo.model.request import Request
-from polydomo.model.service import Service
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Service, Session
 
 
 def of_client(service: Service, session: Session) -> deque[Request]:

@@ -8,18 +8,8 @@ from polydomo.broker.requests import deadlines, dispatch, outcomes, queues, tran
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.broker.state import State
 from polydomo.broker.workers import registration
-from polydomo.model.request import (
-    DENIED,
-    DONE,
-    FAILED,
-    NOT_ASKED,
-    OK,
-    REFUSED,
-    TOO_LARGE,
-    HeldPartials,
-    Request,
-)
-from polydomo.model.service import Worker
+from polydomo.model.outcomes import DENIED, FAILED, OK, REFUSED, TOO_LARGE
+from polydomo.model.records import DONE, NOT_ASKED, HeldPartials, Request, Worker
 from polydomo.wire.frames import Body, chain, count
 
 

@@ -3,7 +3,7 @@
 from polydomo.broker.identity import identity
 from polydomo.broker.requests.request_ids import id_text
 from polydomo.broker.state import State
-from polydomo.model.request import Request
+from polydomo.model.records import Request
 
 
 def request_name(broker: State, request: Request) -> str:

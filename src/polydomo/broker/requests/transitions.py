@@ -13,9 +13,7 @@ from typing import Final
 from polydomo.broker.requests.tokens import BLOCK, FIRST_ATTEMPTS, IN_BLOCK
 from polydomo.broker.state import State
 from polydomo.limits import SMALL_BODY
-from polydomo.model.request import DONE, HELD, NEW, NO_HISTORY, PARKED, QUEUED, Request
-from polydomo.model.service import Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import DONE, HELD, NEW, NO_HISTORY, PARKED, QUEUED, Request, Service, Session, Worker
 from polydomo.wire.frames import Body
 
 STATES: Final = {NEW: "NEW", QUEUED: "QUEUED", HELD: "HELD", PARKED: "PARKED", DONE: "DONE"}

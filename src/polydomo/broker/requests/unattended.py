@@ -7,8 +7,7 @@ client disconnects, like any other (``sessions.closed``).
 
 from polydomo.broker.policy import Policy
 from polydomo.limits import UNATTENDED_BYTES, UNATTENDED_SOURCE
-from polydomo.model.request import Request
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Session
 
 
 class Unattended:

@@ -19,8 +19,8 @@ from polydomo.broker.sharing.shared_runs import RunOwner, SharedRuns
 from polydomo.broker.state import State
 from polydomo.limits import KEYED_LINGER, SHARED_PARTS
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.request import KEY_REUSED, REFUSED, Request
-from polydomo.model.session import Session
+from polydomo.model.outcomes import KEY_REUSED, REFUSED
+from polydomo.model.records import Request, Session
 from polydomo.model.shared_run import KEYED, SharedRun
 from polydomo.wire.frames import MORE, Body, bounds, join, more
 

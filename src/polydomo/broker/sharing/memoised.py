@@ -13,7 +13,7 @@ from polydomo.broker.state import State
 from polydomo.limits import MAX_MEMO_NAMES
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.name_patterns import matches
-from polydomo.model.request import Request
+from polydomo.model.records import Request
 from polydomo.model.shared_run import MEMOISED, SharedRun
 from polydomo.protocols.memo.store_api import MemoValues, StoreFault
 from polydomo.wire.frames import Body

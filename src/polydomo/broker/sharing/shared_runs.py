@@ -13,9 +13,9 @@ from polydomo.limits import MEMO_PRUNE, SHARED_PARTS
 from polydomo.model import principals
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import DetachedLink
-from polydomo.model.request import DONE, FAILED, HELD, OUTCOMES, Request
-from polydomo.model.service import Worker
-from polydomo.model.session import Session
+from polydomo.model.outcomes import FAILED, OUTCOMES
+from polydomo.model.records import DONE, HELD, Request, Session, Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.model.shared_run import SharedRun
 from polydomo.native import mypyc_attr
 from polydomo.wire.close_reason import CloseCause, CloseReason
@@ -36,7 +36,7 @@ class RunOwner:
         return 0.0
 
 
-class RunClient(Session):
+class RunClient(ProtocolSession):
     """Sends the internal requests on behalf of one client, so that scheduling between clients is as fair as without shared runs.
 
     It is never paused or refused: the limits were applied to the client's own requests.
@@ -68,7 +68,7 @@ class RunClient(Session):
         self.runs.failed(request, code, text)
 
 
-class SharedRuns(Session):
+class SharedRuns(ProtocolSession):
     """See the module docstring."""
 
     runs_shared = True

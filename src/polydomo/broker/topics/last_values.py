@@ -12,8 +12,7 @@ from itertools import islice
 from polydomo.broker.topics.subscriptions import Subscriptions
 from polydomo.broker.topics.trie import Trie
 from polydomo.limits import COST_VALUE, VALUE_PIECE, VALUES_PER_TURN
-from polydomo.model.service import Publication
-from polydomo.model.session import Session
+from polydomo.model.records import Publication, Session
 
 
 class CatchUp:

@@ -20,8 +20,7 @@ from polydomo.broker.topics.logs import LogRecord, LogRecords
 from polydomo.broker.topics.relayed import RelayedPublications
 from polydomo.broker.topics.subscriptions import Subscriptions
 from polydomo.limits import MAX_LISTED, MAX_PROCESSES, PROCESS_NUMBERS, WORK_PUBLISH, WORK_RECORD, WORK_SUBSCRIBE
-from polydomo.model.service import Publication
-from polydomo.model.session import Session
+from polydomo.model.records import Publication, Session
 from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body, flat, frame, head
 

@@ -5,7 +5,7 @@ from polydomo.broker.identity import identity
 from polydomo.broker.state import State
 from polydomo.broker.topics.last_values import LastValues
 from polydomo.limits import MAX_CARRIERS, MAX_RELAYED, RELAY_JUMP
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 
 
 class RelayedPublications:

@@ -8,7 +8,7 @@ from typing import Final
 from polydomo.broker.reserved_names import TAP
 from polydomo.broker.topics.trie import Trie
 from polydomo.limits import DROPS_PER_TURN
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 
 CHECKED_PREFIXES: Final = 32  # of one session that ``check_invariants`` looks up, about; the others are counted
 

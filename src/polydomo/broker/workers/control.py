@@ -11,8 +11,8 @@ from polydomo.broker.jobs.jobs import Jobs
 from polydomo.broker.requests import deadlines, dispatch, open_requests, outcomes, pausing, queues, transitions
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.broker.state import State
-from polydomo.model.request import SHUTDOWN, Request
-from polydomo.model.service import Service, Worker
+from polydomo.model.outcomes import SHUTDOWN
+from polydomo.model.records import Request, Service, Worker
 
 Row = dict[str, object]
 

@@ -9,7 +9,7 @@ from polydomo.broker.state import State
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.broker.workers import registration, silence
 from polydomo.limits import BEAT_CROSSES
-from polydomo.model.service import LATE, Departure, Worker
+from polydomo.model.records import LATE, Departure, Worker
 from polydomo.wire.link import PAUSE_SHARE_USED
 
 

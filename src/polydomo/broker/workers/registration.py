@@ -8,9 +8,8 @@ from polydomo.broker.requests import deadlines, dispatch, outcomes, pausing, que
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.broker.state import State
 from polydomo.broker.workers import silence
-from polydomo.model.request import DONE, GAVE_UP, INTERRUPTED, NOT_ASKED, SHUTDOWN, Request
-from polydomo.model.service import Departure, Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.outcomes import GAVE_UP, INTERRUPTED, SHUTDOWN
+from polydomo.model.records import DONE, NOT_ASKED, Departure, Request, Service, Session, Worker
 
 SHUTTING_DOWN = "the broker is shutting down"
 

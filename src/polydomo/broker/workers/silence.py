@@ -7,7 +7,7 @@ Messages only update timestamps; the worker's timer is set to the earliest time 
 from polydomo.broker.state import State
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.limits import LATE_FRACTION, LOOK_FRACTION
-from polydomo.model.service import LATE, Worker
+from polydomo.model.records import LATE, Worker
 
 NEVER = 0.0
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from polydomo.cli.common.child_guard import ChildGuard
 from polydomo.errors import CallFailed
 from polydomo.limits import MAX_BODY, MAX_FAILURE_TEXT, MAX_LOG_RECORD
-from polydomo.model.request import FAILED, TOO_LARGE
+from polydomo.model.outcomes import FAILED, TOO_LARGE
 from polydomo.worker.call import Call
 
 CHUNK = 256 * 1024  # bytes read from the program at a time

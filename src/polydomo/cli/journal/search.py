@@ -225,7 +225,7 @@ def seconds(flag: str, text: str | None) -> float | None:
 
 
 def _outcomes() -> tuple[str, ...]:
-    from polydomo.model.request import OUTCOMES
+    from polydomo.model.outcomes import OUTCOMES
 
     return OUTCOMES
 

@@ -27,7 +27,7 @@ from polydomo.journal.recording.chunk import (
 )
 from polydomo.journal.schema import MESSAGES, NOTHING, REQUESTS, SHORT, TEXT, TIME
 from polydomo.limits import JOURNAL_CHUNK
-from polydomo.model.request import OK
+from polydomo.model.outcomes import OK
 
 Who = Callable[[int], Peer]
 Ints = Any  # np.ndarray of int64

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from polydomo.journal import schema
 from polydomo.journal.quantities import counted, size, took
 from polydomo.journal.reading.story import Step, Story
-from polydomo.model.request import OK
+from polydomo.model.outcomes import OK
 
 if TYPE_CHECKING:
     from polydomo.journal.reading.reader import Reader

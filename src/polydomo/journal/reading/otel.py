@@ -17,7 +17,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status,
 
 from polydomo.errors import PolydomoError
 from polydomo.journal.context import parse
-from polydomo.model.request import OK
+from polydomo.model.outcomes import OK
 
 Row = dict[str, Any]
 

@@ -12,9 +12,9 @@ from typing import Any
 from polydomo.broker.broker import Broker
 from polydomo.broker.workers import registration
 from polydomo.journal import schema
-from polydomo.model.request import FAILED, OK, Request
-from polydomo.model.service import Departure, Worker
-from polydomo.model.session import Session
+from polydomo.model.outcomes import FAILED, OK
+from polydomo.model.records import Departure, Request, Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import Body, split
 from polydomo.wire.link import Hub, Link, LinkHandler
@@ -75,7 +75,7 @@ def seconds(time: Any) -> float:
 # --- through the core -------------------------------------------------------------------------------------------------
 
 
-class ReplayedPeer(Session):
+class ReplayedPeer(ProtocolSession):
     """A recorded peer: it repeats its actions, and the broker's recorder keeps the reactions."""
 
     def __init__(self, broker: Broker, hub: Hub, row: Row) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from polydomo.journal import schema
 from polydomo.journal.ids import RequestId, run_name
 from polydomo.journal.quantities import counted, size, took
-from polydomo.model.request import FAILED, OK
+from polydomo.model.outcomes import FAILED, OK
 
 if TYPE_CHECKING:
     from polydomo.journal.reading.reader import Reader

@@ -14,10 +14,9 @@ from polydomo import limits
 from polydomo.journal import histogram, schema
 from polydomo.journal.ids import RequestId
 from polydomo.journal.schema import MESSAGES, REQUESTS
+from polydomo.model.outcomes import OK
 from polydomo.model.principals import is_own
-from polydomo.model.request import OK
-from polydomo.model.service import Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Session, Worker
 
 Row = dict[str, Any]
 

@@ -3,9 +3,7 @@
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.topics.logs import LogRecord
 from polydomo.journal.recording.chunk import services_of
-from polydomo.model.request import Request
-from polydomo.model.service import Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Session, Worker
 
 Fields = dict[str, int | str | bytes]
 

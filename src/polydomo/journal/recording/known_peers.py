@@ -1,7 +1,7 @@
 """The peers of connections that rows refer to by number, also after the connections have closed."""
 
 from polydomo.journal.recording.chunk import NO_PEER, Peer, peer_of
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 
 
 class KnownPeers:

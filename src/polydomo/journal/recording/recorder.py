@@ -23,9 +23,8 @@ from polydomo.journal.recording.chunk_queue import ChunkQueue
 from polydomo.journal.recording.known_peers import KnownPeers
 from polydomo.journal.recording.trace_origin import TraceOrigin
 from polydomo.journal.schema import MESSAGES, OFF
-from polydomo.model.request import NO_HISTORY, OK, Request
-from polydomo.model.service import Departure, Worker
-from polydomo.model.session import Session
+from polydomo.model.outcomes import OK
+from polydomo.model.records import NO_HISTORY, Departure, Request, Session, Worker
 from polydomo.native import mypyc_attr
 from polydomo.wire.frames import Body
 

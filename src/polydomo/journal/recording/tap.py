@@ -20,9 +20,7 @@ from polydomo.journal.recording.chunk import NO_PEER, Peer, Run
 from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.journal.recording.tee import Tee
 from polydomo.model.json_form import iso_time
-from polydomo.model.request import Request
-from polydomo.model.service import Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Session, Worker
 from polydomo.wire.frames import Body, frame
 
 NUMBERED = {"connection": "c", "client": "c", "worker": "w"}  # columns that number connections and workers

@@ -5,8 +5,7 @@ Requests are searched only while peers that can send a context are connected.
 
 from polydomo.broker.jobs.job import Job
 from polydomo.journal import context
-from polydomo.model.request import Request
-from polydomo.model.session import Session
+from polydomo.model.records import Request, Session
 from polydomo.protocols.bridge.session import bridge_trace_of
 
 HEADERS = ("emqp", "http")  # protocols whose requests have headers

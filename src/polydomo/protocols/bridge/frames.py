@@ -2,7 +2,7 @@
 
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MAX_HOPS
-from polydomo.model.service import Path
+from polydomo.model.records import Path
 from polydomo.wire.frames import MORE, bounds
 
 IDENTITY_SIZE = 16

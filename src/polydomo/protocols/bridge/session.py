@@ -30,9 +30,9 @@ from polydomo.model import principals
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.job_facts import JobFacts
 from polydomo.model.listener_roles import SIBLING
-from polydomo.model.request import DONE, Request, read_failure
-from polydomo.model.service import Path, Publication, Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.outcomes import read_failure
+from polydomo.model.records import DONE, Path, Publication, Request, Service, Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.protocols.bridge.frames import IDENTITY_SIZE, is_identity, is_number, read_path, take, take_all
 from polydomo.protocols.bridge.sibling_messages import (
     CALL,
@@ -93,7 +93,7 @@ def bridge_trace_of(request: Request) -> "tuple[str, str]":
     return "", ""
 
 
-class BridgeSession(Session):
+class BridgeSession(ProtocolSession):
     protocol = "bridge"
     takes_partials = True
     windowed = True

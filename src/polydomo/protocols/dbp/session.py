@@ -27,7 +27,7 @@ from polydomo.limits import (
 )
 from polydomo.model import peer_json
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.session import Session
+from polydomo.model.session import ProtocolSession
 from polydomo.protocols.dbp.info import ERROR, VALUES, timing, values_to_json, wrong_name
 from polydomo.wire import frames
 from polydomo.wire.close_reason import CloseCause
@@ -107,7 +107,7 @@ def host_of(peer: str) -> str:
     return host[7:] if host.startswith("::ffff:") and "." in host else host  # IPv4 on an IPv6 listener
 
 
-class DbpSession(Session):
+class DbpSession(ProtocolSession):
     """A connection of a client or a service. A registration outlives its connection, because the published client registers on a REQ socket
     and closes it."""
 

@@ -10,9 +10,9 @@ from typing import Final
 
 from polydomo.limits import MAX_SERVICE_NAME
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, Request, read_failure
-from polydomo.model.service import Worker
-from polydomo.model.session import Session
+from polydomo.model.outcomes import CLIENT_CANCELLED, CLIENT_TIMEOUT, read_failure
+from polydomo.model.records import Request, Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.model.window import set_window
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, bounds, cut, frame, join, more, split
 from polydomo.wire.link import Link
@@ -91,7 +91,7 @@ def metadata_end(data: bytes, position: int) -> int:
             return -1
 
 
-class DcpSession(Session):
+class DcpSession(ProtocolSession):
     """One DCP connection, a client and possibly a worker. ``Request.ref`` is its metadata frames unchanged, or ``Passed``."""
 
     protocol = "dcp"

@@ -5,7 +5,7 @@ The frames are ``"" eMQP/1.0 COMMAND msgid queue headers interval message cron``
 
 from polydomo.errors import ProtocolViolation
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 from polydomo.protocols.emqp import headers as emqp_headers
 from polydomo.protocols.emqp.headers import DEFAULT_QUEUE
 

@@ -16,9 +16,9 @@ again. ``commands.py`` has the commands, docs/protocols/emqp.md the tables.
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import LAST_ASKED, ZOMBIE_TIME
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, Request, read_failure
-from polydomo.model.service import Worker
-from polydomo.model.session import Session
+from polydomo.model.outcomes import CLIENT_CANCELLED, CLIENT_TIMEOUT, read_failure
+from polydomo.model.records import Request, Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.model.shared_run import first_ref
 from polydomo.model.window import set_window
 from polydomo.protocols.emqp import headers, schedules
@@ -61,7 +61,7 @@ class EmqpRef:
         self.document_form = document_form  # it was sent as READY, so the reply has five frames
 
 
-class EmqpSession(Session):
+class EmqpSession(ProtocolSession):
     """One connection: a client, and after INFORM a worker or a scheduler as well."""
 
     protocol = "emqp"

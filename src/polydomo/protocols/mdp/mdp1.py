@@ -18,8 +18,7 @@ from typing import Final
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import ZOMBIE_TIME
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.request import Request
-from polydomo.model.service import Worker
+from polydomo.model.records import Request, Worker
 from polydomo.protocols.mdp.single_worker import ZOMBIE, SingleWorkerSession
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, cut, end_of_last, join, split, whole_bodies
 from polydomo.wire.link import Link

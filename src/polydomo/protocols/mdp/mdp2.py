@@ -11,8 +11,7 @@ differs. Until then it gets REQUESTs, which are the same in both, and no HEARTBE
 
 from polydomo.errors import ProtocolViolation
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.request import Request
-from polydomo.model.service import Worker
+from polydomo.model.records import Request, Worker
 from polydomo.protocols.mdp.single_worker import SingleWorkerSession
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, cut, join, split
 from polydomo.wire.link import Link

@@ -2,8 +2,8 @@
 
 from polydomo.limits import ZOMBIE_TIME
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.service import Worker
-from polydomo.model.session import Session
+from polydomo.model.records import Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Link
@@ -11,7 +11,7 @@ from polydomo.wire.link import Link
 ZOMBIE = "zombie"
 
 
-class SingleWorkerSession(Session):
+class SingleWorkerSession(ProtocolSession):
     """A session with at most one worker, which READY registers and DISCONNECT ends."""
 
     def __init__(self, broker: BrokerApi, link: Link) -> None:

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from polydomo.model.request import FAILURE_MARK
+from polydomo.model.outcomes import FAILURE_MARK
 from polydomo.wire.frames import DELIMITER, join, more
 
 # Frame 1, between client and broker.

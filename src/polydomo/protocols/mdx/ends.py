@@ -5,7 +5,7 @@ from math import ceil
 from polydomo.errors import NoSuchService, ProtocolViolation
 from polydomo.limits import MDX_BEAT, MDX_MAX_CREDIT, MDX_PATIENCE
 from polydomo.model.job_facts import read_mark
-from polydomo.model.request import FAILURE_MARK
+from polydomo.model.outcomes import FAILURE_MARK
 from polydomo.protocols.ends import (
     Cancelled,
     Delivery,

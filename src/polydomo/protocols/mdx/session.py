@@ -9,8 +9,8 @@ docs/protocols/extensions.md the extensions.
 from math import ceil
 
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.request import CLIENT_CANCELLED, CLIENT_TIMEOUT, REFUSED, Request, read_failure
-from polydomo.model.service import Worker
+from polydomo.model.outcomes import CLIENT_CANCELLED, CLIENT_TIMEOUT, REFUSED, read_failure
+from polydomo.model.records import Request, Worker
 from polydomo.model.window import set_window
 from polydomo.protocols.mdp.single_worker import SingleWorkerSession
 from polydomo.protocols.mdx.commands import (

@@ -6,7 +6,7 @@ for the broker, with its own id and request, like the document's contexts.
 
 from polydomo.errors import NoSuchService, ProtocolViolation
 from polydomo.limits import BUSY_TIMEOUT, MEMO_IDLE, MEMO_SLOTS
-from polydomo.model.request import ABANDON, ABANDON_MARK
+from polydomo.model.outcomes import ABANDON, ABANDON_MARK
 from polydomo.protocols.ends import Delivery, Dismissed, Event, Frames, HeldParts, NumberedClientEnd, Reply, WorkerEnd
 from polydomo.protocols.memo import messages
 

@@ -18,9 +18,8 @@ from polydomo.limits import (
     MEMO_MAX_WORKERS,
 )
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.request import DONE, Request
-from polydomo.model.service import Service, Worker
-from polydomo.model.session import Session
+from polydomo.model.records import DONE, Request, Service, Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.protocols.memo import messages
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body
@@ -45,7 +44,7 @@ class MemoWorker:
         self.job = b""
 
 
-class MemoSession(Session):
+class MemoSession(ProtocolSession):
     """One SP connection that speaks memo01."""
 
     protocol = "memo"

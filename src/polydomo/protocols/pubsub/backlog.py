@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
-from polydomo.model.session import Session
+from polydomo.model.session import ProtocolSession
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.link import PAUSE_NOT_READING
 
@@ -11,7 +11,7 @@ from polydomo.wire.link import PAUSE_NOT_READING
 class Backlog:
     """The queue of one subscriber. Its session sends directly while nothing waits."""
 
-    def __init__(self, session: Session, send: Callable[[bytes], None]) -> None:
+    def __init__(self, session: ProtocolSession, send: Callable[[bytes], None]) -> None:
         self._session = session
         self._send = send
         self._missed = 0  # messages that the subscriber missed since it became slow

@@ -7,8 +7,8 @@ messages (``skip_slow``) or is disconnected, so that it notices: libzmq reconnec
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import COST_SUBSCRIPTION, MAX_SUBSCRIPTIONS, MAX_TOPIC
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.service import Publication
-from polydomo.model.session import Session
+from polydomo.model.records import Publication
+from polydomo.model.session import ProtocolSession
 from polydomo.protocols.pubsub.backlog import Backlog
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import MORE, bounds, cut, split
@@ -17,7 +17,7 @@ from polydomo.wire.security.mechanism import command
 from polydomo.wire.zmtp.link import ZmtpLink
 
 
-class SubscriberSession(Session):
+class SubscriberSession(ProtocolSession):
     """A SUB or XSUB peer. 3.1 subscribes with commands, 3.0 and 2.0 with messages whose first byte is 01 or 00."""
 
     protocol = "sub"
@@ -72,7 +72,7 @@ class SubscriberSession(Session):
         self.backlog.release()
 
 
-class PublisherSession(Session):
+class PublisherSession(ProtocolSession):
     """A PUB or XPUB peer. The broker subscribes to ``wanted``, or to everything if the peer connected to the broker, and forwards the
     messages."""
 

@@ -3,7 +3,7 @@
 import logging
 
 from polydomo.errors import SettingError
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 from polydomo.server import logs
 from polydomo.server.host import Host
 from polydomo.server.logs import say

@@ -5,7 +5,7 @@ request; within each group, the source with the most connections first. Workers,
 """
 
 from polydomo.limits import IDLE_SILENT, IDLE_TIME
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 from polydomo.protocols.detect import Detector
 from polydomo.server.connections.base import BaseConnection
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from polydomo.errors import SettingError
 from polydomo.keys import read_pair, read_public
 from polydomo.limits import BACKOFF_FIRST, BACKOFF_MOST, CONNECT_TIME, FOLLOW_INTERVAL, SETTLED
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.protocols.dbp.info import PublisherInfo
 from polydomo.protocols.pubsub.session import PublisherSession

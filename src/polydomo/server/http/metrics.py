@@ -16,7 +16,7 @@ from polydomo.broker.observe import inspection, states
 from polydomo.broker.observe.figures import open_requests
 from polydomo.broker.observe.histogram import Tally, cumulative
 from polydomo.broker.observe.tallies import OTHERS, Key
-from polydomo.model.request import OK
+from polydomo.model.outcomes import OK
 from polydomo.server.host import Host
 from polydomo.server.logs import INTERNAL_ERRORS
 

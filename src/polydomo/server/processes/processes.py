@@ -14,7 +14,7 @@ from collections.abc import Callable
 from polydomo import limits
 from polydomo.errors import SettingError
 from polydomo.model.listener_roles import SIBLING
-from polydomo.model.session import Session
+from polydomo.model.records import Session
 from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.server.connections import listening
 from polydomo.server.connections.connection import Connection

@@ -17,9 +17,9 @@ from polydomo.model.alarm import Alarm
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import DetachedLink
 from polydomo.model.job_messages import INVALID_ARGUMENTS
-from polydomo.model.request import FAILED, Request
-from polydomo.model.service import Worker
-from polydomo.model.session import Session
+from polydomo.model.outcomes import FAILED
+from polydomo.model.records import Request, Worker
+from polydomo.model.session import ProtocolSession
 from polydomo.protocols.memo.cid import DAG_CBOR, Cid, CidError, parse_cid
 from polydomo.protocols.memo.node import Node, NodeError, decode, encode
 from polydomo.protocols.memo.node_json import from_json, to_json
@@ -371,7 +371,7 @@ class MemoWorkers:
             worker.answer(result)
 
 
-class HttpMemoWorker(Session):
+class HttpMemoWorker(ProtocolSession):
     """One ``POST /worker``: it gets one call, and ends when the result is put."""
 
     protocol = "memodb"

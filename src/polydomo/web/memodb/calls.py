@@ -11,8 +11,8 @@ from polydomo.limits import MAX_BODY_FRAMES, MAX_CONTROL, MAX_EVALUATIONS, MAX_F
 from polydomo.model import principals
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import DetachedLink
-from polydomo.model.request import Request
-from polydomo.model.session import Session
+from polydomo.model.records import Request
+from polydomo.model.session import ProtocolSession
 from polydomo.protocols.memo.cid import RAW, Cid
 from polydomo.protocols.memo.node import CborHeads, Node, NodeError, node_cid, node_from
 from polydomo.protocols.memo.node_json import to_json
@@ -47,7 +47,7 @@ class Evaluation:
         self.waiters: dict[Waiter, None] = {}
 
 
-class MemoService(Session):
+class MemoService(ProtocolSession):
     """See the module docstring."""
 
     protocol = "memodb"
