@@ -56,8 +56,6 @@ lint: $(VENV)/.all  ## Check style (ruff) and types (mypy --strict)
 test: | $(PY)  ## Check style, types and layers, and run the tests
 	@$(MAKE) -s -j 3 real-peers checked-core
 	@$(MAKE) -s -j 2 lint test-compiled
-	@echo "==> pytest: the import rules of the layers"
-	@$(PY) -m pytest -q -p no:cacheprovider tests/test_layers.py
 	@echo "==> pytest: everything but the long forms"
 	@$(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -m "not long" $(PYTEST_ARGS)
 

@@ -14,7 +14,7 @@ from tests.fuzz import words
 from tests.fuzz.targets import BOUNDS, GREETING, HELLO_REQ, TARGETS, Messages, Room, ready
 
 CORPUS = Path(__file__).parent / "corpus"
-SOME = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SOME = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize("name", TARGETS)

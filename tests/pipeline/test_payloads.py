@@ -80,20 +80,38 @@ def test_json_columns_are_inferred_and_added(tmp_path: Path) -> None:
     ]
 
 
-def test_invalid_rows_are_in_a_separate_table_with_the_reason(tmp_path: Path) -> None:
-    rows = [
-        published(1, "sensors", b'{"n": 1}'),
-        published(2, "sensors", b"\xff\xfe"),
-        published(3, "sensors", b"{"),
-        published(4, "sensors", b"[1]"),
-        published(5, "sensors", b'{"n": "many"}'),
-        published(6, "sensors", b'{"n": 2}', body_cut=1),
-        message(7, schema.PUBLISHED, 7.0, topic="sensors", body=join([b"a", b"b"])),
-        published(8, "sensors", b'{"n": null}'),
-    ]
-    run(tmp_path, rows, "sensors=json(n BIGINT)")
-    assert [(row["seq"], row["n"]) for row in rows_of(tmp_path, "payloads_sensors")] == [(1, 1), (8, None)]
-    assert [(row["seq"], row["reason"]) for row in rows_of(tmp_path, "payloads_sensors_bad", "seq")] == [
+SENSORS = [
+    published(1, "sensors", b'{"n": 1}'),
+    published(2, "sensors", b"\xff\xfe"),
+    published(3, "sensors", b"{"),
+    published(4, "sensors", b"[1]"),
+    published(5, "sensors", b'{"n": "many"}'),
+    published(6, "sensors", b'{"n": 2}', body_cut=1),
+    message(7, schema.PUBLISHED, 7.0, topic="sensors", body=join([b"a", b"b"])),
+    published(8, "sensors", b'{"n": null}'),
+]
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+ASKED = join([stream(width=[640, 800], taken=[MOMENT, None])])
+REPLY = join([stream(width=[64], label=["small"])])
+ARROWS = [
+    message(11, schema.ACCEPTED, 1.0, number=1, service="resize", client=1, body=ASKED, size=len(ASKED)),
+    message(12, schema.FINAL, 2.0, number=1, service="resize", client=1, body=REPLY, size=len(REPLY)),
+    message(13, schema.ACCEPTED, 3.0, number=2, service="resize", client=1, body=join([b"no arrow"])),
+    message(14, schema.ACCEPTED, 3.0, number=3, service="echo", client=1, body=ASKED),
+]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One run of the pipeline with payloads of a topic and of a service."""
+    directory: Path = tmp_path_factory.mktemp("payloads")
+    run(directory, SENSORS + ARROWS, "sensors=json(n BIGINT)", "resize=arrow")
+    return directory
+
+
+def test_invalid_rows_are_in_a_separate_table_with_the_reason(both: Path) -> None:
+    assert [(row["seq"], row["n"]) for row in rows_of(both, "payloads_sensors")] == [(1, 1), (8, None)]
+    assert [(row["seq"], row["reason"]) for row in rows_of(both, "payloads_sensors_bad", "seq")] == [
         (2, "it is not UTF-8"),
         (3, "it is not JSON"),
         (4, "it is JSON, but not an object"),
@@ -101,7 +119,7 @@ def test_invalid_rows_are_in_a_separate_table_with_the_reason(tmp_path: Path) ->
         (6, "only its beginning was recorded"),
         (7, "it has several frames"),
     ]
-    assert bytes(rows_of(tmp_path, "payloads_sensors_bad", "seq")[1]["body"]) == join([b"{"])
+    assert bytes(rows_of(both, "payloads_sensors_bad", "seq")[1]["body"]) == join([b"{"])
 
 
 @pytest.mark.long
@@ -113,25 +131,15 @@ def test_a_column_keeps_its_first_type(tmp_path: Path) -> None:
     ]
 
 
-def test_requests_and_replies_of_a_service_as_arrow(tmp_path: Path) -> None:
-    moment = datetime(2026, 1, 1, tzinfo=UTC)
-    asked = join([stream(width=[640, 800], taken=[moment, None])])
-    reply = join([stream(width=[64], label=["small"])])
-    rows = [
-        message(1, schema.ACCEPTED, 1.0, number=1, service="resize", client=1, body=asked, size=len(asked)),
-        message(2, schema.FINAL, 2.0, number=1, service="resize", client=1, body=reply, size=len(reply)),
-        message(3, schema.ACCEPTED, 3.0, number=2, service="resize", client=1, body=join([b"no arrow"])),
-        message(4, schema.ACCEPTED, 3.0, number=3, service="echo", client=1, body=asked),
-    ]
-    run(tmp_path, rows, "resize=arrow")
-    found = rows_of(tmp_path, "payloads_resize")
+def test_requests_and_replies_of_a_service_as_arrow(both: Path) -> None:
+    found = rows_of(both, "payloads_resize")
     assert [(row["event"], row["number"], row["row"], row["width"], row["label"]) for row in found] == [
         ("accepted", 1, 0, 640, None),
         ("accepted", 1, 1, 800, None),
         ("final", 1, 0, 64, "small"),
     ]
-    assert {row["taken"] for row in found} == {moment, None}
-    assert [row["seq"] for row in rows_of(tmp_path, "payloads_resize_bad", "seq")] == [3]
+    assert {row["taken"] for row in found} == {MOMENT, None}
+    assert [row["seq"] for row in rows_of(both, "payloads_resize_bad", "seq")] == [13]
 
 
 @pytest.mark.long

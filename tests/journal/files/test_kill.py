@@ -69,7 +69,7 @@ def kills(tmp_path: Path, times: int, seed: int) -> None:
 
 
 def test_killed_a_few_times(tmp_path: Path) -> None:
-    kills(tmp_path, 10, 1)
+    kills(tmp_path, 5, 1)
 
 
 @pytest.mark.long
