@@ -206,6 +206,25 @@ def test_a_job_that_was_started_is_kept(rig: Rig, protocol: str) -> None:
     assert rig.notes.outcomes == ["ok", "ok"] and not rig.notes.stales
 
 
+@each
+@pytest.mark.parametrize("keeps", [True, False])
+def test_the_answer_to_a_revocation_is_a_sign_of_life(rig: Rig, protocol: str, keeps: bool) -> None:
+    worker, peer = worker_of(rig, protocol, slots=1, prefetch=1)
+    (known,) = rig.broker.workers
+    client, asker = client_of(rig, "mdx")
+    client.request(1, b"echo", [b"1"])
+    client.request(2, b"echo", [b"2"])
+    asker.exchange(client)
+    assert len(jobs_of(worker, peer)) == 2
+    worker_of(rig, "mdx")
+    (revoked,) = [event for event in peer.exchange(worker) if isinstance(event, Revoked)]
+    rig.broker.now += 0.5
+    answer = worker.keep if keeps else worker.release
+    answer(revoked.delivery)
+    peer.exchange(worker)
+    assert known.last_heard == rig.broker.now
+
+
 # --- cancellation and deadlines
 
 

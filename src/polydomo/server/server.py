@@ -299,6 +299,7 @@ class BrokerServer(Host):
                 self.publishers.follow_soon()
         except Exception:
             trouble(LOG, "internal error", during="a turn")
+        resumed = bool(hub.resumed)
         while hub.resumed:
             link = hub.resumed.pop()
             if not link.closed:
@@ -324,7 +325,8 @@ class BrokerServer(Host):
         self.bytes_sent += sent
         if self.health.leaving and not self.broker.open_requests:
             self._idle.set()
-        if self.broker.has_more_work() or hub.turns_waiting():
+        # Replies of workers that were resumed just now may have made room for paused clients, which the next turn resumes.
+        if self.broker.has_more_work() or hub.turns_waiting() or (resumed and self.broker.backpressure.paused):
             self.wake()  # let other connections run in between
         when = self.broker.next_deadline()
         if (

@@ -235,12 +235,14 @@ class DcpSession(ProtocolSession):
             self._invalid(f"message type {kind} of {len(frames)} parts")
         elif worker is None or not worker.alive:
             return  # its registration was refused, or it was declared lost: its next ping is answered with reconnect
-        elif kind == RELEASED:
-            self.broker.release(worker, frames[3])
-        elif kind == KEPT:
-            self.broker.kept(worker, frames[3])
         else:
             worker.last_heard = self.broker.now
+            if kind == RELEASED:
+                self.broker.release(worker, frames[3])
+                return
+            if kind == KEPT:
+                self.broker.kept(worker, frames[3])
+                return
             self.windowed = True
             if not set_window(self.broker, worker, frames[3], frames[4]):
                 self._invalid("a window that is not two numbers")

@@ -274,15 +274,14 @@ class EmqpSession(ProtocolSession):
         worker = self.worker
         if worker is None:
             self._out_of_step(command.decode())
-        elif command == b"RELEASED":
+            return
+        worker.last_heard = self.broker.now
+        if command == b"RELEASED":
             self.broker.release(worker, message[4])
         elif command == b"KEPT":
-            worker.last_heard = self.broker.now
             self.broker.kept(worker, message[4])
-        else:
-            worker.last_heard = self.broker.now
-            if not set_window(self.broker, worker, message[4], message[5]):
-                raise ProtocolViolation("CREDIT without two numbers")
+        elif not set_window(self.broker, worker, message[4], message[5]):
+            raise ProtocolViolation("CREDIT without two numbers")
 
     def _reply(self, data: bytes, at: int, end: int) -> None:
         body = at + 2 + data[at + 1] if data[at] == 1 else _next(data, at)
