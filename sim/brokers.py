@@ -345,6 +345,7 @@ class BrokerNode(Listener):
         paused = list(broker.paused_clients)
         broker.end_turn()
         self.watcher.resumed(paused)
+        resumed = bool(hub.resumed)
         while hub.resumed:
             link = hub.resumed.pop()
             if not link.closed and isinstance(link.owner, ServerConnection):
@@ -355,8 +356,9 @@ class BrokerNode(Listener):
                 if not link.closed and isinstance(link.owner, ServerConnection):
                     link.owner.flush()
         self.watcher.step()
-        self.watcher.turned(timers)
-        if broker.has_more_work() or hub.turns_waiting():
+        more = broker.has_more_work() or hub.turns_waiting() or (resumed and bool(broker.backpressure.paused))
+        self.watcher.turned(timers, more)
+        if more:
             self.wake()
         self._set_timer()
 

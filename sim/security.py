@@ -62,7 +62,7 @@ class Guard:
         self.node = node
         self.keys = keys
         self.cookies = CookieKeys(keys.rng.randbytes)
-        self.allowed = True
+        self.allowed = node.world.guest_may_call if node.options.siblings else True
         self.changed_at = node.now
         node.broker.access.replace(self._rules())
 

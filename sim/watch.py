@@ -174,11 +174,12 @@ class Watcher:
             if self.steps % (EVERY * (1 + len(broker.publishing.subscriptions) // MANY_SUBSCRIPTIONS)) == 0:
                 self._invariants()
 
-    def turned(self, timers: bool) -> None:
-        """A turn of the loop has ended. ``timers``: due timers have run."""
+    def turned(self, timers: bool, more: bool) -> None:
+        """A turn of the loop has ended. ``timers``: due timers have run. ``more``: another turn follows at once."""
         for dialog in self.dialogs.values():
             dialog.settled()
-        self._stalled()
+        if not more:
+            self._stalled()
         self._unmoved()
         self._in_turn_again()
         if timers:

@@ -179,7 +179,9 @@ class Worker(Peer):
         world = self.world
         found = TAG.search(b"".join(delivery.body)[:256])
         tag = found[1].decode() if found else ""
-        if OUTSIDE in b"".join(delivery.body) and (delivery.service or self.services[0]) == FORWARD_TO:
+        # the broker at the other end of a bridge judges by the principal of the bridge
+        judged = not options.bridged or options.siblings
+        if judged and OUTSIDE in b"".join(delivery.body) and (delivery.service or self.services[0]) == FORWARD_TO:
             world.breach("trespass", f"{self.name} got a request whose origin may not call {FORWARD_TO!r}")
         trouble = world.troubled
         partials = rng.randint(1, 4) if rng.random() < options.partials else 0

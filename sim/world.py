@@ -47,6 +47,7 @@ class World:
         self.faults: dict[str, int] = {}
         self.outcomes: dict[str, int] = {}
         self.troubled = True
+        self.guest_may_call = True  # by the access file that the processes of one broker share
         self.submitted = 0
         self.executions = 0
         self.steps = 0
@@ -325,8 +326,13 @@ class World:
 
     def _change_rights(self) -> None:
         guard = self.rng.choice(self.nodes).guard
-        if guard is not None:
-            guard.flip()
+        if guard is None:
+            return
+        self.guest_may_call = not guard.allowed
+        # the processes of one broker read the same file
+        for each in [node.guard for node in self.nodes] if self.options.siblings else [guard]:
+            if each is not None and each.allowed != self.guest_may_call:
+                each.flip()
 
     def _rate(self, name: str, rate: float, action: Callable[[], None]) -> None:
         """Runs ``action`` at ``rate`` per simulated second, until everything heals."""

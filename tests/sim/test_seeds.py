@@ -5,9 +5,21 @@ import pytest
 from sim.run import describe, run_seed
 
 CHUNK = 10
-SEEDS = 100
+SEEDS = 50
 LONG_SEEDS = 3_000
-FAILED_ONCE = [5_002_331]  # a client that left while it waited for its turn counted as waiting for ever
+TRESPASS = ("trespass=1", "rights=0.3")
+MANY_RIGHTS = ("extended=0.5", "credit=16", "trespass=2", "rights=1.0")
+FAILED_ONCE = [
+    (5_100_517, TRESPASS),  # a forwarded request came over a bridge, and was judged by its first sender
+    (5_300_089, MANY_RIGHTS),  # a DCP worker's answer to a revocation was no sign of life
+    # a client that left while it waited for its turn counted as waiting for ever
+    pytest.param(5_002_331, (), marks=pytest.mark.long),
+    # a client stayed paused although the reply of a worker that was resumed in the same turn had made room
+    pytest.param(5_101_001, TRESPASS, marks=pytest.mark.long),
+    # the processes of one broker had different rights
+    pytest.param(5_101_128, TRESPASS, marks=pytest.mark.long),
+    pytest.param(5_200_275, ("extended=1", "credit=4"), marks=pytest.mark.long),
+]
 
 
 def check(seeds: range) -> None:
@@ -22,12 +34,13 @@ def test_seeds(first: int) -> None:
     check(range(first, first + CHUNK))
 
 
-@pytest.mark.parametrize("seed", FAILED_ONCE)
-def test_a_seed_that_failed_once(seed: int) -> None:
-    check(range(seed, seed + 1))
+@pytest.mark.parametrize(("seed", "changes"), FAILED_ONCE)
+def test_a_seed_that_failed_once(seed: int, changes: tuple[str, ...]) -> None:
+    world = run_seed(seed, list(changes))
+    assert not world.breaches, describe(world, list(changes))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first", [101, 201, *range(100_001, 100_001 + LONG_SEEDS, 10 * CHUNK)])
+@pytest.mark.parametrize("first", [51, 101, 201, *range(100_001, 100_001 + LONG_SEEDS, 10 * CHUNK)])
 def test_more_seeds(first: int) -> None:
     check(range(first, first + 10 * CHUNK))
