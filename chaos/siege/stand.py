@@ -18,6 +18,7 @@ from typing import IO, Any
 from chaos.siege.peers import Foe
 
 ROOT = Path(__file__).parent.parent.parent
+WITH_LIMITS = ROOT / "tests" / "with_limits.py"
 MIB = 1 << 20
 MAX_MEMORY = 256 * MIB  # ``limits.max_memory`` of the broker
 ALLOWANCE = 150 * MIB  # for the interpreter, its libraries and copies in progress
@@ -81,8 +82,10 @@ class Stand:
         journal: bool = False,
         access: bool = False,
         code: str = "src",
+        limits: tuple[str, ...] = (),
     ) -> None:
-        """``access``: with access control and TLS. ``code``: the directory of the package, such as ``build/compiled``."""
+        """``access``: with access control and TLS. ``code``: the directory of the package, such as ``build/compiled``. ``limits``: other
+        numbers of ``limits.py``, as NAME=VALUE."""
         self.full = full
         self.tls = access
         self._directory = tempfile.TemporaryDirectory(prefix="siege-")
@@ -94,9 +97,10 @@ class Stand:
         if access:
             words = (*words, f"--access={_access_file(self.keys)}")
         limit = [f"--limits-max-memory={MAX_MEMORY}"] if has_setting("limits.max_memory") else []
+        program = [str(WITH_LIMITS), *limits] if limits else ["-m", "polydomo"]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "polydomo", "up", "--listen", "tcp://127.0.0.1:0", "--log-json"]
+                [sys.executable, *program, "up", "--listen", "tcp://127.0.0.1:0", "--log-json"]
                 + ["--data", f"{self._directory.name}/data", "--journal", "requests" if journal else "off"]
                 + [*limit, "--dbp-broadcast=off", *words],  # the last value of a flag counts
                 stdin=subprocess.DEVNULL,
@@ -255,6 +259,7 @@ class Attack:
     check: Callable[[Stand], list[str]] | None = None  # further checks, at the end
     journal: bool = False
     access: bool = False  # it needs access control
+    limits: tuple[str, ...] = ()  # NAME=VALUE: numbers of ``limits.py``
 
     @property
     def stall(self) -> float:
@@ -273,10 +278,11 @@ def attack(
     check: Callable[[Stand], list[str]] | None = None,
     journal: bool = False,
     access: bool = False,
+    limits: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Stand], list[Foe]]], Callable[[Stand], list[Foe]]]:
     def add(strike: Callable[[Stand], list[Foe]]) -> Callable[[Stand], list[Foe]]:
         name = strike.__name__.replace("_", "-")
-        ATTACKS[name] = Attack(name, what, strike, prepare, connections, words, check, journal, access)
+        ATTACKS[name] = Attack(name, what, strike, prepare, connections, words, check, journal, access, limits)
         return strike
 
     return add
@@ -286,7 +292,7 @@ def attack(
 def standing(found: Attack, full: bool, access: bool = False, code: str = "src") -> Iterator[Stand]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # inherited by the broker
-    stand = Stand(full, found.words, found.journal, access or found.access, code)
+    stand = Stand(full, found.words, found.journal, access or found.access, code, found.limits)
     try:
         yield stand
     finally:

@@ -95,7 +95,7 @@ def _answered(stand: Stand) -> list[str]:
 @attack(
     "a bridge that beats and keeps a request while a local worker is idle",
     check=_answered,
-    words=("--bridge-beat=100ms", "--bridge-patience=500ms"),
+    limits=("BRIDGE_PATIENCE=0.5",),
 )
 def silent_bridge(stand: Stand) -> list[Foe]:
     away = bridge(stand, b"d" * 16)

@@ -112,7 +112,7 @@ def kill_at(number: int) -> Callable[[str], None]:
     return step
 
 
-@pytest.mark.parametrize("before", [None, SECOND])
+@pytest.mark.parametrize("before", [SECOND, pytest.param(None, marks=pytest.mark.long)])
 def test_killed_at_every_step_it_loses_and_doubles_nothing(made: Path, tmp_path: Path, before: datetime | None) -> None:
     wanted = tmp_path / "wanted"
     shutil.copytree(made / "tables", wanted)

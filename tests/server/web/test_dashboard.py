@@ -133,7 +133,7 @@ class Page:
         assert self.errors == []
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("look", ["light", *(pytest.param(look, marks=pytest.mark.long) for look in ("dark", "phone"))])
 def test_every_view_opens(browser: Any, broker: testing.Broker, look: str) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
     with Page(browser, broker, look) as one:
