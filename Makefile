@@ -35,13 +35,13 @@ up: $(VENV)/.base  ## Start a broker on tcp://127.0.0.1:5246 (stop it with Ctrl-
 	@echo "==> Starting a broker"
 	@$(PY) -m polydomo up
 
-demo: $(VENV)/.all  ## Show clients and workers of every protocol talking to each other
+demo: $(VENV)/.all  ## Run clients and workers of every protocol against one broker
 	@$(PY) demo/demo.py
 
-compiled: $(VENV)/.all  ## Compile the core with mypyc into build/compiled: run it with PYTHONPATH=build/compiled
+compiled: $(VENV)/.all  ## Compile the core with mypyc into build/compiled; use it with PYTHONPATH=build/compiled
 	@$(PY) packaging/compiled_core.py
 
-wheel: $(PY)  ## Build a wheel with the compiled core into dist (COMPILED=0: without, for machines without a C compiler)
+wheel: $(PY)  ## Build a wheel with the compiled core in dist (COMPILED=0: without it, for machines without a C compiler)
 	@POLYDOMO_COMPILED=$(or $(COMPILED),1) $(PIP) wheel -q --no-deps --wheel-dir dist .
 	@ls dist/polydomo-*.whl
 
@@ -84,34 +84,34 @@ test-long: $(VENV)/.all  ## Run the full forms of the long tests (may take an ho
 	@PYTHONPATH=build/compiled $(PY) -m sim.durable --seeds $(SEEDS) --first $(FIRST)
 
 # No test depends on how fast a machine is: each run takes something else away (tests/stress.py). Failed tests are not repeated.
-test-stress: $(VENV)/.all  ## Run the tests on one core, at nice 19, beside busy processes, and stopped again and again
+test-stress: $(VENV)/.all  ## Run the tests on one core, at nice 19, beside busy processes, and while they are stopped repeatedly
 	@for stress in --core --nice "--busy 4" "--stop 3"; do \
 		echo "==> pytest: with $$stress"; \
 		$(PY) -m tests.stress $$stress -- $(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -m "not long" $(PYTEST_ARGS) || exit 1; \
 	done
 
-real-peers: $(VENV)/.all $(REAL)/done  ## Install the published programs that some tests run, apart from our own
+real-peers: $(VENV)/.all $(REAL)/done  ## Install the published Majordomo programs that some tests run
 
-bench-journal: $(VENV)/.all  ## Measure what the journal costs, and ten million rows of it written and read back
+bench-journal: $(VENV)/.all  ## Measure the cost of the journal, and the time to write and read ten million rows
 	@$(PY) bench/journal.py cpu
 	@$(PY) bench/journal.py rows
 
-bench: $(VENV)/.all  ## Measure CPU per request and requests/s beside other brokers
+bench: $(VENV)/.all  ## Compare CPU per request and requests/s with other brokers
 	@$(PY) bench/compare.py
 
-chaos: $(VENV)/.all  ## Trouble real processes for SECONDS=180 and tell what became of every call; SEED=1 draws the faults
+chaos: $(VENV)/.all  ## Inject faults into real processes for SECONDS=180 and report the outcome of every call; SEED=1 chooses the faults
 	@$(PY) -m chaos.run --seconds $(SECONDS) --seed $(or $(SEED),1) --crowd 5000
 
-siege: $(VENV)/.all  ## Attack real brokers, one attack after the other: the stall of an honest client and the broker's memory; FULL=1: at full size
+siege: $(VENV)/.all  ## Attack real brokers: measure the delay of an honest client and the broker's memory under each attack; FULL=1: at full size
 	@$(PY) -m chaos.siege $(if $(FULL),--full)
 
-soak: $(VENV)/.all  ## Load with faults for MINUTES=10; memory, files and latency are drawn to build/soak.svg, growth fails
+soak: $(VENV)/.all  ## Run load with faults for MINUTES=10 and plot memory, files and latency in build/soak.svg; growth is a failure
 	@$(PY) -m chaos.soak --minutes $(MINUTES) --seed $(or $(SEED),1)
 
-sim: $(VENV)/.all  ## Simulate worlds full of faults: SEEDS=1000 of them, from seed FIRST=1 on
+sim: $(VENV)/.all  ## Run the simulator with SEEDS=1000 seeds, from seed FIRST=1 on
 	@$(PY) -m sim.run --seeds $(SEEDS) --first $(FIRST) --jobs $(TEST_JOBS) --progress 100
 
-fuzz: $(VENV)/.all  ## Feed every decoder with nonsense for FUZZ_MINUTES=5: hypothesis, and atheris where it installs
+fuzz: $(VENV)/.all  ## Fuzz every decoder for FUZZ_MINUTES=5 with hypothesis, and with atheris if it can be installed
 	@$(PIP) install -qq atheris || echo "==> atheris does not install here: hypothesis alone"
 	@$(PY) -m tests.fuzz.run --minutes $(FUZZ_MINUTES)
 

@@ -15,9 +15,10 @@ Array = np.ndarray
 START = int(datetime(2026, 1, 31, 6, 10, tzinfo=UTC).timestamp() * 1e6)
 SERVICES = ["echo", "resize", "ocr", "mail", "index", "search", "far", "absent", "fragile", "long", "billing", "lint"]
 LANES = 6  # workers of a service, one job at a time each
+# ``billing`` is durable, ``lint`` is memoised.
 SEARCH, FAR, ABSENT, FRAGILE, LONG, BILLING, LINT = (
     SERVICES.index(name) for name in ("search", "far", "absent", "fragile", "long", "billing", "lint")
-)  # ``billing`` is durable, ``lint`` is memoised
+)
 SERVED = FAR  # services below this one have workers of their own
 PROTOCOLS = ["", "mdp1", "mdp2", "dcp", "emqp", "memo", BridgeSession.protocol, "memoised", "job", "keyed"]
 PRINCIPALS = ["", "anna", "bert", "carl"]
@@ -65,9 +66,8 @@ RECORD_FIELDS = (
     "number service last_service client worker accepted first dispatched partial ended attempts max_attempts dispatches hops partials "
     "request_bytes reply_bytes outcome reason child wrong_total job"
 ).split()
-JOB_FIELDS = (
-    "job created key client origin schedule code wait once".split()
-)  # columns of an event of a job, a schedule or a key
+# Columns of an event of a job, a schedule or a key.
+JOB_FIELDS = "job created key client origin schedule code wait once".split()
 
 
 @dataclass

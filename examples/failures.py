@@ -35,8 +35,7 @@ with worker, Client(URL) as client:
     except CallTimeout:
         print("timeout")
     try:
-        client.call(
-            "example.no-such-service", check=True
-        )  # check: ask the broker first, instead of waiting for a worker
+        # With ``check``, the broker is asked first, instead of waiting for a worker.
+        client.call("example.no-such-service", check=True)
     except NoSuchService:
         print("no such service")

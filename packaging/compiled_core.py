@@ -46,9 +46,8 @@ CONFIG = "packaging/mypyc.ini"
 GROUP = "polydomo_core"
 OPTIMISED = "2"
 UNOPTIMISED = "0"
-JOBS = (
-    len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-)  # C compilers at a time
+# C compilers at a time.
+JOBS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def sources() -> list[str]:

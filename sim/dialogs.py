@@ -150,9 +150,8 @@ class MdxDialog(Dialog):
     def __init__(self, watcher: "Watcher", name: str) -> None:
         super().__init__(watcher, name)
         self.open: dict[bytes, bytes] = {}  # id -> service
-        self.repeated: set[bytes] = (
-            set()
-        )  # ids that came again: of two in one read, the first may be refused before the second is taken
+        # Ids that came again: of two in one read, the first may be refused before the second is taken.
+        self.repeated: set[bytes] = set()
         self.ready = False
         self.pings = 0
         self.window = 1

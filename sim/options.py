@@ -210,9 +210,8 @@ def draw(seed: int) -> Options:
     if rng.random() < 0.15:
         options.durable = rng.choice((0.001, 0.02, 0.3))
     secured = options.curve or options.intruder or options.rights
-    if (
-        rng.random() < 0.2 and not secured and not options.siblings
-    ):  # HTTP peers authenticate by TLS, and are served by process 0
+    # HTTP peers authenticate by TLS, and are served by process 0.
+    if rng.random() < 0.2 and not secured and not options.siblings:
         options.clients[-1] = "http"
         if rng.random() < 0.5:
             options.workers[-1] = "http"

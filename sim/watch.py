@@ -214,9 +214,8 @@ class Watcher:
         """The input of this turn has been handled: it must not exceed the work budget. ``before``: the budget that was left."""
         turns = self.node.hub.turns
         assert turns is not None
-        arrived = (
-            self.node.hub.received - received
-        ) >> limits.WORK_BYTES  # bytes that have been read cannot be refused
+        # Bytes that have been read cannot be refused.
+        arrived = (self.node.hub.received - received) >> limits.WORK_BYTES
         done = before - self.node.hub.work_left - arrived
         if done > turns.work + turns.share + ONE_MESSAGE:
             self.breach("greedy", f"{done} units of work in a turn of {turns.work}")

@@ -41,9 +41,8 @@ class CallFailed(CallError):
 
     def __init__(self, code: str, text: str = "") -> None:
         super().__init__(f"{code}: {text}" if text else code)
-        self.code = str(
-            code
-        )  # always strings, even if made from another object such as an exception, because a worker sends them
+        # Always strings, even if made from another object such as an exception, because a worker sends them.
+        self.code = str(code)
         self.text = str(text)
 
 

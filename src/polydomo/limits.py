@@ -76,9 +76,8 @@ MAX_SCHEMA_MEDIA: Final = 10  # Media types that a service which may be called w
 MAX_PROGRESS_TEXT: Final = 1_000  # Characters of a partial reply in an MCP progress notification; the result has all.
 MAX_TOOL_RESULT: Final = 4 * MIB  # Result and partial replies of an MCP tool call: a language model reads less.
 MEMO_KEEP_BYTES: Final = 1024 * MIB  # Stored replies of memoised services; the least recently used are evicted.
-MEMO_RECORD: Final = (
-    4 * KIB
-)  # Charged for each stored value besides its size, until the file is measured again: a page of it.
+# Charged for each stored value besides its size, until the file is measured again: a page of it.
+MEMO_RECORD: Final = 4 * KIB
 MEMO_KEEP_AGE: Final = 7 * 86_400.0  # How long they are stored.
 MAX_MEMO_NAMES: Final = 10_000  # Service names whose match with memo.services is cached.
 MEMO_PRUNE: Final = 100  # Clients with shared runs from which disconnected ones are pruned.
@@ -406,9 +405,8 @@ STREAM_BACKLOG: Final = MAX_MESSAGE  # Unread partial replies of one stream, in 
 BACKOFF_FIRST: Final = 0.05  # First delay before reconnecting: a dropped connection should not cost a second.
 BACKOFF_MOST: Final = 5.0  # Longest delay: a restarted broker is found soon, and thousands of peers do not hammer it.
 CLOSE_TIME: Final = 1.0  # A closing connection is aborted after this time if its peer has stopped reading.
-CLOSE_PROGRESS: Final = (
-    64 * KIB
-)  # A peer that has read this much in that time has not stopped: half a megabit per second.
+# A peer that has read this much in that time has not stopped: half a megabit per second.
+CLOSE_PROGRESS: Final = 64 * KIB
 CLOSE_MOST: Final = 10.0  # How long a closing connection may take in total to send its remaining output.
 SWEEP_INTERVAL: Final = 1.0  # The server looks for overdue connections this often.
 LISTED: Final = 5  # Services that a worker names in a log line; the others are counted.

@@ -28,12 +28,10 @@ from tests.protocols.mdx_dcp_rig import Notes
 from tests.wire.security.curve_rig import World as CurveWorld
 
 BUSY_TIMEOUT = 30.0  # silence allowed to a busy worker; the default would only make the tests longer
-CURVE_SIDES: frozenset[str] = (
-    frozenset()
-)  # "client", "worker": whose ZMTP connections are encrypted, and known to the broker
-EXTENDED_SIDES: frozenset[str] = (
-    frozenset()
-)  # "client", "worker": whose ZMTP connections announce polydomo's extensions
+# "client", "worker": whose ZMTP connections are encrypted, and known to the broker.
+CURVE_SIDES: frozenset[str] = frozenset()
+# "client", "worker": whose ZMTP connections announce polydomo's extensions.
+EXTENDED_SIDES: frozenset[str] = frozenset()
 CREDIT = 1  # jobs that a worker with extensions holds
 EXTENDED = Bounds(extensions=ANNOUNCED)
 BROKER_EXTENSIONS = Extensions(

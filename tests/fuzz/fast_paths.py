@@ -32,9 +32,8 @@ class Notes(Recorder):
         self.said.append(("left", worker.number, state, why))
 
     def stale(self, worker: Worker, token: bytes, what: str, size: int) -> None:
-        self.said.append(
-            ("stale", worker.number, token, what)
-        )  # the size is with the frame's head, which may be longer than it need be
+        # The size is with the frame's head, which may be longer than it need be.
+        self.said.append(("stale", worker.number, token, what))
 
     def refused(self, session: Session, what: str) -> None:
         self.said.append(("refused", session.number, what))

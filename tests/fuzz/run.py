@@ -77,9 +77,8 @@ def report(name: str, data: bytes) -> None:
 def with_atheris(name: str, seconds: float) -> int:
     """In a process of its own, since libFuzzer ends the process it runs in. Returns its exit code."""
     command = [sys.executable, "-m", "tests.fuzz.covered", name]
-    scratch = (
-        FOUND / "corpus" / name
-    )  # libFuzzer writes what is new into the first folder, which must not be the repository's
+    # LibFuzzer writes what is new into the first folder, which must not be the repository's.
+    scratch = FOUND / "corpus" / name
     scratch.mkdir(parents=True, exist_ok=True)
     limits = [f"-max_total_time={max(1, int(seconds))}", "-max_len=4096", "-print_final_stats=0", "-verbosity=0"]
     places = [f"-artifact_prefix={FOUND}/{name}-", str(scratch), str(CORPUS / name)]

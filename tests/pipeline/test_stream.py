@@ -105,9 +105,8 @@ def test_late_segments_repeated_runs_and_a_failure_in_the_middle_change_nothing(
     hours(journal, 0)  # late, and within the limit
     hours(journal, 3)
     stream()
-    assert (
-        len(observed) == 1 and "3 segments loaded" in observed[0]
-    )  # what was announced before the plug was pulled is there
+    # What was announced before the plug was pulled is there.
+    assert len(observed) == 1 and "3 segments loaded" in observed[0]
     before = content(tables)
     stream()
     assert content(tables) == before

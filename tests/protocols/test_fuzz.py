@@ -80,9 +80,8 @@ def test_any_frames_of_any_protocol(steps: "list[tuple[int, tuple[list[object], 
         peer.lose()
     broker = rig.broker
     broker.check_invariants()
-    for request in list(
-        broker.unattended.requests
-    ):  # of eMQP clients that did not ask for a reply: they run without them
+    # Of eMQP clients that did not ask for a reply: they run without them.
+    for request in list(broker.unattended.requests):
         broker.cancel(request, "the test has ended")
     broker.check_invariants()
     assert not broker.workers and not broker.sessions and not broker.open_requests and not broker.held_bytes

@@ -28,7 +28,7 @@ def request(service: bytes, *body: bytes) -> bytes:
 
 
 def test_a_flood_does_not_starve_another_client(broker: Broker) -> None:
-    """The other's request waits behind one of the flood's, not behind all of them."""
+    """The request of the other client waits for one request of the flooding client, not for all of them."""
     with dealer(broker.address) as worker, dealer(broker.address) as flood, dealer(broker.address) as other:
         worker.send(b"", b"MDPW01", b"\x01", b"slow")
         flood.write(request(b"slow", b"flood") * 2000)
@@ -45,7 +45,7 @@ def test_a_flood_does_not_starve_another_client(broker: Broker) -> None:
 
 
 def test_a_client_that_floods_builtin_services_does_not_delay_others(broker: Broker) -> None:
-    """All of the flood's questions are answered, and the other's among them."""
+    """All requests of the flooding client are answered, and so are those of the other client."""
     questions = 20_000
     with dealer(broker.address) as flood, dealer(broker.address) as other:
         writer = threading.Thread(target=flood.write, args=(request(b"mmi.service", b"x") * questions,))
@@ -286,6 +286,5 @@ def test_large_bodies_over_and_over_do_not_grow_the_broker(broker: Broker) -> No
             assert client.receive()[4] == body
             if number == 10:
                 before = broker.memory()
-        wait_for(
-            lambda: broker.memory() - before < 16 * MIB, "memory as before"
-        )  # the last reply is let go a moment after it was read
+        # The last reply is let go a moment after it was read.
+        wait_for(lambda: broker.memory() - before < 16 * MIB, "memory as before")

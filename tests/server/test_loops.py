@@ -103,9 +103,8 @@ def test_a_reader_that_pauses_and_resumes(
     request = frames.join([b"", b"MDPC01", b"echo", body])
     with raw(address, buffer=65536) as client, futures.ThreadPoolExecutor(1) as beside:
         client.shake()
-        writing = beside.submit(
-            client.write, request * 4
-        )  # beside: with the first reply unread, the last request may not be taken
+        # Beside: with the first reply unread, the last request may not be taken.
+        writing = beside.submit(client.write, request * 4)
         broker.wait_until(lambda server: any(connection.choked for connection in server.connections))
         for _ in range(4):
             assert client.receive()[3] == body

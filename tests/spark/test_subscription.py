@@ -29,13 +29,11 @@ PATIENCE = 240.0
 def test_a_spool_keeps_order_drops_a_repeated_last_value_and_records_gaps(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool", "a.")
     first: set[str] = set()
-    spool.add_publications(
-        [("a.x", b"1"), ("a.y", b"1"), ("a.x", b"1")], first
-    )  # the same value twice on one connection counts
+    # The same value twice on one connection counts.
+    spool.add_publications([("a.x", b"1"), ("a.y", b"1"), ("a.x", b"1")], first)
     spool.add_gap("not connected")
-    spool.add_publications(
-        [("a.x", b"1"), ("a.y", b"2"), ("a.x", b"1")], set()
-    )  # after a reconnect the last value comes again
+    # After a reconnect the last value comes again.
+    spool.add_publications([("a.x", b"1"), ("a.y", b"2"), ("a.x", b"1")], set())
     rows = [(row.n, row.topic, row.body, row.gap) for row in spool.between(0, 99)]
     assert rows == [
         (1, "a.x", b"1", None),

@@ -93,9 +93,8 @@ def test_a_worker_that_answers_all_the_time_sends_no_heartbeats(monkeypatch: pyt
         for event in end.receive(REQUEST):
             post.on_event(event)
         post.final(jobs.pop(), [b"body"])
-    assert (
-        len(wire.written) == 1001
-    )  # READY and the replies: "Peers SHOULD NOT send HEARTBEAT commands while also sending other commands"
+    # READY and the replies: "Peers SHOULD NOT send HEARTBEAT commands while also sending other commands"
+    assert len(wire.written) == 1001
 
 
 class SilentWire(Wire):

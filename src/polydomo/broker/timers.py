@@ -18,9 +18,8 @@ class Timers:
         self._buckets: dict[int, dict[object, None]] = {}
         self._heap: list[int] = []
         self._known: set[int] = set()  # keys in the heap; their buckets may already be gone
-        self._now = (
-            self._when
-        ) = -1.0  # cache of the last added item, because many are added in one turn for the same time
+        # Cache of the last added item, because many are added in one turn for the same time.
+        self._now = self._when = -1.0
         self._key = 0
 
     def add(self, now: float, when: float, item: object) -> int:

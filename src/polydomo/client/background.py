@@ -61,9 +61,8 @@ class Background:
         if not self._finalizer.alive or self.forked:
             coroutine.close()
         elif threading.current_thread() is self._thread:
-            self._last = self.loop.create_task(
-                coroutine
-            )  # keep a reference, or the task may be collected before it ends
+            # Keep a reference, or the task may be collected before it ends.
+            self._last = self.loop.create_task(coroutine)
         else:
             self.run(coroutine)
 

@@ -297,9 +297,8 @@ class ExclusivePool(Pool):
             async with asyncio.timeout_at(deadline):
                 pooled = await waiter
         except BaseException as error:
-            if (
-                waiter.done() and not waiter.cancelled() and waiter.exception() is None
-            ):  # it was assigned at the same moment; the next call in the queue gets it
+            # It was assigned at the same moment; the next call in the queue gets it.
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 self._pass_on(waiter.result())
             elif waiter in self.waiters:
                 self.waiters.remove(waiter)

@@ -56,7 +56,7 @@ class Column:
 
     @property
     def nothing(self) -> Any:
-        """What stands there if there is nothing to say."""
+        """The value if the column does not apply."""
         return NOTHING[self.type]
 
 
@@ -80,7 +80,7 @@ REGISTERED = "registered"  # a worker offers its services; once per further serv
 GRANTED = "granted"  # a worker asked for ``credit`` more requests
 LATE = "late"  # a beat was missed
 LEFT = "left"  # a worker left normally
-LOST = "lost"  # a worker is taken for dead
+LOST = "lost"  # a worker is declared lost
 
 # requests
 ACCEPTED = "accepted"

@@ -95,9 +95,8 @@ class Request:
             return 0.0
         if not limits.deadline:
             return limits.max_run
-        left = max(
-            0.001, limits.deadline - now
-        )  # the deadline may have passed a moment ago, and its timer not be due yet
+        # The deadline may have passed a moment ago, and its timer not be due yet.
+        left = max(0.001, limits.deadline - now)
         return min(left, limits.max_run) if limits.max_run else left
 
     @property

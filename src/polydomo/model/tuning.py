@@ -29,9 +29,8 @@ class Tuning:
     emqp_max_slots: int = limits.EMQP_MAX_SLOTS
     mdx_client_header: bytes = b"MDXC01"  # frame 0; both may be one value
     mdx_worker_header: bytes = b"MDXW01"
-    mdp2_dialects: dict[bytes, str] = field(
-        default_factory=dict
-    )  # service -> "majortomo" or "libmdp": skips the detection
+    # Service -> "majortomo" or "libmdp": skips the detection.
+    mdp2_dialects: dict[bytes, str] = field(default_factory=dict)
     bridge_beat: float = limits.BRIDGE_BEAT
     bridge_hops: int = limits.MAX_HOPS  # maximum number of brokers on the route to a service
     bridge_window: int = limits.BRIDGE_WINDOW  # maximum concurrent requests from another broker

@@ -57,9 +57,8 @@ class Summary:
     units: list[str] = field(default_factory=list)  # hours that were recomputed
     rows: dict[str, int] = field(default_factory=dict)  # written in these hours, by table
     breaches: dict[str, int] = field(default_factory=dict)  # by rule, in the whole tables
-    unchecked: list[str] = field(
-        default_factory=list
-    )  # rules that could not be checked because of the journal level of some run
+    # Rules that could not be checked because of the journal level of some run.
+    unchecked: list[str] = field(default_factory=list)
     runs: int = 0  # in the whole tables
     problems: list[str] = field(default_factory=list)
     seconds: float = 0.0

@@ -30,9 +30,8 @@ class LocalTables:
         for name in dict.fromkeys([*TABLES, *with_rows]):
             parts = [_empty(name)] if name in TABLES else []
             if name in with_rows:
-                folders = (
-                    "date=*/hour=*" if (self.root / name / LOG).is_dir() else "**"
-                )  # a log has Parquet files of its own
+                # A log has Parquet files of its own.
+                folders = "date=*/hour=*" if (self.root / name / LOG).is_dir() else "**"
                 files = str(self.root / name / folders / "*.parquet").replace("'", "''")
                 parts.append(f"SELECT * FROM read_parquet('{files}', hive_partitioning = true, union_by_name = true)")
             self._connection.execute(f"CREATE VIEW {_quoted(name)} AS {' UNION ALL BY NAME '.join(parts)}")

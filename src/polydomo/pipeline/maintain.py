@@ -82,9 +82,8 @@ def _remove(store: TableStore, first: str, dry_run: bool, tell: Callable[[str], 
     tell(f"{len(old)} hours before {first}: {len(removes)} files {'would be ' if dry_run else ''}removed")
     if dry_run:
         return
-    dump(
-        store.storage, f"{store.own}/{FLOOR}", {"first": first}
-    )  # written first: if the process is killed now, only files to remove are left
+    # Written first: if the process is killed now, only files to remove are left.
+    dump(store.storage, f"{store.own}/{FLOOR}", {"first": first})
     for unit in old:
         name = unit.replace("/", "-")
         removes += [f"{store.own}/once/{name}.parquet", *store.storage.under(f"{store.own}/sums/{name}")]

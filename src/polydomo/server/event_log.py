@@ -35,9 +35,8 @@ class EventLog(Recorder):
             level = logging.DEBUG if session.is_sibling else logging.INFO
             say(LOG, level, "bridge opened", **_bridge(worker, session))
         else:
-            level = (
-                logging.DEBUG if session.runs_shared else logging.INFO
-            )  # the broker's own, for keyed and memoised requests
+            # The broker's own, for keyed and memoised requests.
+            level = logging.DEBUG if session.runs_shared else logging.INFO
             say(LOG, level, f"{_kind(worker)} registered", **_worker(worker))
 
     def left(

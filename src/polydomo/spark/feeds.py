@@ -178,9 +178,8 @@ class Logs(PagedFeed):
         with spool.transaction():
             for record in records:
                 missing = record["record"] - after - 1
-                if (
-                    missing > 0 and known is not None
-                ):  # the first read starts with the oldest record that the broker still has
+                # The first read starts with the oldest record that the broker still has.
+                if missing > 0 and known is not None:
                     spool.add_gap(f"{missing} log records are missing: the broker keeps only the newest ones")
                 after = record["record"]
                 known = started

@@ -53,9 +53,8 @@ class SqlService:
         self._guard = None if writable else Guard(spark)
         self._pools: queue.SimpleQueue[str] = queue.SimpleQueue()
         for n in range(concurrency):
-            self._pools.put(
-                f"polydomo-{n}"
-            )  # pools share the cores fairly; jobs of one pool would run one after the other
+            # Pools share the cores fairly; jobs of one pool would run one after the other.
+            self._pools.put(f"polydomo-{n}")
         logging.getLogger("SQLQueryContextLogger").disabled = True  # otherwise it prints every error as a page of JSON
 
     @property

@@ -12,9 +12,8 @@ from polydomo.stores.checks import progress_checks
 
 T = TypeVar("T")
 
-MOST_BYTES = (
-    256 * KIB
-)  # of bodies or results in a statement: its values are copied while the GIL is held, and the event loop waits
+# Of bodies or results in a statement: its values are copied while the GIL is held, and the event loop waits.
+MOST_BYTES = 256 * KIB
 
 
 class OpGroup:

@@ -269,9 +269,8 @@ class MemoStore(MemoValues):
 
     def remove_replies(self, service: str) -> int:
         """Removes the replies of one service, or of all services that a pattern (``model/name_patterns.py``) matches."""
-        return self._drop(
-            "service GLOB ?", (service.replace("[", "[[]"),)
-        )  # GLOB has sets such as [a-z], our patterns do not
+        # GLOB has sets such as [a-z], our patterns do not.
+        return self._drop("service GLOB ?", (service.replace("[", "[[]"),))
 
     def replies(self) -> list[dict[str, object]]:
         """The stored replies by service."""
@@ -394,9 +393,8 @@ def _open(path: Path) -> sqlite3.Connection:
 
 def _connect(path: Path) -> sqlite3.Connection:
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
-    db = sqlite3.connect(
-        path, timeout=0.1
-    )  # do not wait for locks of other processes, because that would block the loop
+    # Do not wait for locks of other processes, because that would block the loop.
+    db = sqlite3.connect(path, timeout=0.1)
     try:
         db.text_factory = tolerant
         db.execute("PRAGMA journal_mode = WAL")

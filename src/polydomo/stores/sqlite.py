@@ -71,9 +71,8 @@ PROGRESS = (
 COLLECTED = "UPDATE jobs SET collected = 1 WHERE id IN (VALUES %s)"
 MOST_ROWS = 512  # rows per statement; SQLite allows 32,766 variables
 SOME_ROWS = 64  # up to here there is a statement for each number of rows
-STATEMENTS = 4 * (
-    SOME_ROWS + 4
-)  # that stay prepared: inserts, progress, outcomes and collected results of each size, and the others
+# Statements that stay prepared: inserts, progress, outcomes and collected results of each size, and the others.
+STATEMENTS = 4 * (SOME_ROWS + 4)
 
 
 def _chunks(count: int) -> Iterator[tuple[int, int]]:

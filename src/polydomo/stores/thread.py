@@ -2,14 +2,14 @@
 
 The event loop passes operations with ``put``. The thread writes all pending operations in one transaction and returns them to the loop
 once they are on disk; operations that arrive in the meantime form the next group. So under load many jobs share one disk sync, and
-otherwise each job waits for only one sync. The first operation wakes the thread, which then waits for Python's lock until the loop has
-handled all its input: that takes less time than to wake it at the end of the turn.
+without load each job waits for one sync. The first operation wakes the thread, which then waits for the GIL until the loop has handled all
+its input; that is faster than waking it at the end of the turn.
 
-Clients that keep a number of submissions outstanding would fall into two halves, one on its way to the disk while the other waits for it,
-and every submission would take two syncs. So a group that follows another one waits for a fraction of a sync (``STORE_GATHER``) until
-as many new operations have come as were just finished. An operation that no caller waits for (``Op.can_wait``) does not start a group: it
-is written with the next one, or by ``tick``. The thread waits on a condition, not by polling: on a busy machine, each sleep ends with a
-wait for the CPU.
+Without a delay, clients that keep several submissions outstanding would split into two halves, one being written while the other waits, and
+every submission would take two syncs. So a group that follows another one waits for a fraction of a sync (``STORE_GATHER``), until as many
+new operations have arrived as were just finished. An operation that no caller waits for (``Op.can_wait``) does not start a group: it is
+written with the next one, or by ``tick``. The thread waits on a condition instead of polling, because on a busy machine each sleep ends
+with a wait for the CPU.
 
 While the store cannot be written to, new jobs are rejected, and all other writes are kept in memory and retried.
 """
@@ -97,7 +97,7 @@ class StoreThread(Store):
         self.lease_time = lease.time
         self.lease_renew = lease.renew
         self.disk_share = disk_share  # most bytes of the store on this disk; 0: no limit
-        self.used_bytes = 0  # when it was last measured
+        self.used_bytes = 0  # at the last measurement
         self._measured = 0.0
         self.groups = 0  # transactions so far, and the operations in them
         self.written = 0
@@ -109,7 +109,7 @@ class StoreThread(Store):
         self._later: deque[Op] = deque()  # those that can wait for the next group
         self._put_bytes = 0  # of all operations: written by the owner's thread only ...
         self._taken_bytes = 0  # ... and by the store's only
-        self._expected = 0  # operations that are there once everyone who was just answered has come again
+        self._expected = 0  # operations that are pending once every client that was just answered has sent its next one
         self._urgent = 0  # operations of the group that callers wait for
         self._commit_time = 0.0  # seconds of the last commit
         self._committed = 0.0  # when it ended
@@ -161,14 +161,14 @@ class StoreThread(Store):
             return
         self._put_bytes += op.size()
         self._pending.append(op)
-        # The thread sets ``_asleep`` before it looks at ``_pending`` for the last time, so it misses nothing.
+        # The thread sets ``_asleep`` before it checks ``_pending`` for the last time, so it misses no operation.
         if self._asleep and len(self._pending) >= self._wanted:
             with self._condition:
                 self._asleep = False
                 self._condition.notify()
 
     def tick(self) -> None:
-        """Called about once a second: writes what waits for a group."""
+        """Called about once a second: writes operations that wait for a group."""
         if self._later and not self._pending:
             with self._condition:
                 self._move(self._pending)
@@ -212,9 +212,8 @@ class StoreThread(Store):
             except StoreError as error:
                 if self._failed(error):
                     break
-            except (
-                Exception
-            ) as error:  # an internal error must not end the thread, because then nothing would be written again
+            except Exception as error:
+                # An internal error must not end the thread, because then nothing would be written again.
                 LOG.exception("internal error in the job store")
                 if self._failed(StoreError(UNAVAILABLE, f"internal error: {error!r}")):
                     break
@@ -262,7 +261,7 @@ class StoreThread(Store):
         self._asleep = False
 
     def _gather(self) -> None:
-        """Waits a moment for more operations, if some are there and more are likely to come."""
+        """Waits a moment for more operations, if some are pending and more are likely to arrive."""
         if not self._pending:
             return
         expected, self._expected = self._expected, 0
@@ -270,7 +269,7 @@ class StoreThread(Store):
         if len(self._pending) >= expected or most < LEAST_GATHER or self._stopping:
             return
         if time.monotonic() - self._committed > self._commit_time:
-            return  # the clients that were answered last have not come again
+            return  # the clients that were answered last have not sent new operations
         with self._condition:
             self._sleep(expected, most)
 

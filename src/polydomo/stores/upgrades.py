@@ -69,9 +69,8 @@ def _add_principals(execute: "Callable[[str, tuple[object, ...]], Any]", prefix:
             break
         after = rows[-1][0]
         for row in rows:
-            if not job_damage(
-                row[:CHECKS], row[CHECKS], False
-            ):  # a damaged job stays as it is, and its reader finds it
+            # A damaged job stays as it is, and its reader finds it.
+            if not job_damage(row[:CHECKS], row[CHECKS], False):
                 _add_principal(execute, prefix, row)
     for row in execute(f"SELECT {SCHEDULE_COLUMNS} FROM {prefix}schedules", ()).fetchall():
         plan = schedule_of(row)

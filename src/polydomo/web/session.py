@@ -129,9 +129,8 @@ class Site:
         self.broker = broker
         self.endpoints: dict[tuple[str, ...], Endpoint] = {}
         self.sessions: dict[HttpSession, None] = {}
-        self.hosts: frozenset[str] = (
-            frozenset()
-        )  # names in Host that are accepted besides addresses and localhost; "*": all
+        # Names in Host that are accepted besides addresses and localhost; "*": all.
+        self.hosts: frozenset[str] = frozenset()
         self.origins: frozenset[str] = frozenset()  # other origins whose pages may use the API
         # With access control: the principal that a request's credentials stand for; "" if it has none that are accepted.
         self.identify: Callable[[HttpSession, RequestHead], str] | None = None

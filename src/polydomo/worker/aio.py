@@ -281,9 +281,8 @@ class AsyncWorker:
             offers = [{name: function} for name, function in self._functions.items()]
         end = self._make_end()
         for functions in offers:
-            self._make_end().open(
-                list(functions)
-            )  # raises here, not in the background, if the protocol cannot express the name
+            # Raises here, not in the background, if the protocol cannot express the name.
+            self._make_end().open(list(functions))
         connections: list[ServiceConnection] = []
         for functions in offers:
             turns = asyncio.Semaphore(self.concurrency)  # for all connections, including those to several brokers

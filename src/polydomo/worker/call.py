@@ -22,16 +22,14 @@ class Call(Message):
         super().__init__(delivery.body)
         self.service = delivery.service.decode(errors="replace")
         self.request = delivery.attempt.decode(errors="replace")  # the broker's token of this attempt
-        self.attempt = attempt_number(
-            delivery.attempt
-        )  # 1 is the first; if higher, it may have run before; 0: the protocol does not say
+        # 1 is the first; if higher, it may have run before; 0: the protocol does not say.
+        self.attempt = attempt_number(delivery.attempt)
         self.job = delivery.job  # the id of the durable job; "" if it is not a job or the protocol does not say
         self.key = delivery.key  # its idempotency key, or ""
         self.headers = delivery.headers  # headers, if the protocol has them (eMQP); a header without a value is ""
         self.cancelled = False  # its caller does not wait any more: the result is not sent
-        self.timeout = (
-            delivery.timeout
-        )  # seconds the broker waits, from when the worker got the request; 0: no limit is known
+        # Seconds the broker waits, from when the worker got the request; 0: no limit is known.
+        self.timeout = delivery.timeout
         since = time.monotonic() if arrived is None else arrived
         self._until = since + delivery.timeout if delivery.timeout else math.inf
 

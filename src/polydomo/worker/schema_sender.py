@@ -60,9 +60,8 @@ class SchemaSender:
                 return
             if answer.get("denied"):
                 break
-            await asyncio.sleep(
-                SCHEMA_WAIT
-            )  # the broker may not have read the worker's READY on the other connection yet
+            # The broker may not have read the worker's READY on the other connection yet.
+            await asyncio.sleep(SCHEMA_WAIT)
         reason = str(answer.get("reason"))
         if self._rejections.get(service) != reason:  # a worker that is denied registers again and again
             self._rejections[service] = reason

@@ -309,9 +309,8 @@ class ServiceConnection:
             if call.cancelled:
                 self._abandoned(work, name)
                 return
-            log.warning(
-                CALL_FAILED, name, error
-            )  # the function reported the failure itself: a traceback would not help
+            # The function reported the failure itself: a traceback would not help.
+            log.warning(CALL_FAILED, name, error)
             if not registration.ended.done():
                 registration.fail(delivery, error.code, error.text)
         except (Exception, SystemExit, asyncio.CancelledError) as error:

@@ -56,9 +56,8 @@ def test_a_request_returned_to_a_removed_service_counts_against_the_limit(net: N
     client.ask(b"s", 1)
     net.settle()
     assert worker.jobs
-    near.broker.bridge_offers(
-        next(iter(near.broker.bridging.learned)), b"s", ()
-    )  # retracted, while the request is away
+    # Retracted, while the request is away.
+    near.broker.bridge_offers(next(iter(near.broker.bridging.learned)), b"s", ())
     assert near.knows(b"s") == -1
     near.worker(b"a")
     if room:

@@ -228,9 +228,8 @@ def test_output_to_a_pipe_continues_after_a_restart_of_the_broker(tmp_path: Path
         watch.wait_until(lambda: len(watch.said) == 1, "word of it")
         with Broker(tmp_path / "two", listen=url):
             look = began
-            while started(look) <= datetime.fromisoformat(
-                began["time"]
-            ):  # until one of the broker that was started since
+            # Until one of the broker that was started since.
+            while started(look) <= datetime.fromisoformat(began["time"]):
                 look = json.loads(watch.line())
             watch.send(signal.SIGINT)
             assert watch.status() == 130

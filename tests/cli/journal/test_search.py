@@ -203,9 +203,8 @@ def test_a_second_broker_in_the_same_directory_runs_without_a_journal_unless_one
         assert first.url
         with Broker(tmp_path, default_journal=True) as second:
             assert "another broker writes the journal" in second.logged("no journal is kept")["why"]
-        result = run(
-            "up", "--data", str(tmp_path), "--listen", first.url
-        )  # the usual mistake: just the line that matters
+        # The usual mistake: just the line that matters.
+        result = run("up", "--data", str(tmp_path), "--listen", first.url)
         assert result.returncode == 2 and "already in use" in complaint(result)
         result = run("up", "--data", str(tmp_path), "--listen", "tcp://127.0.0.1:0", "--journal", "requests")
         assert result.returncode == 2 and "another broker writes the journal" in complaint(result)

@@ -237,9 +237,8 @@ def test_a_full_disk_is_reported_and_recovered_from(
 def test_a_run_has_its_place_on_the_disk_before_its_first_row(tmp_path: Path) -> None:
     (tmp_path / runs.RUNS).mkdir()
     file = runs.RunFile(tmp_path, 1)
-    assert (
-        file.path.stat().st_blocks > 0
-    )  # a hole in the file would be SIGBUS with the first row, once the disk is full
+    # A hole in the file would be SIGBUS with the first row, once the disk is full.
+    assert file.path.stat().st_blocks > 0
     file.close()
 
 

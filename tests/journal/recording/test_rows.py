@@ -180,9 +180,8 @@ def test_rows_that_cannot_be_written_are_dropped_and_stated() -> None:
     recorder.hand_over()
     recorder.end("over")
     rows = recorder.rows()
-    assert (
-        len(recorder.queue.chunks) <= 5 and recorder.queue.chunks[-1].last == recorder.seq
-    )  # the last word is in line, and nothing comes after it
+    # The last word is in line, and nothing comes after it.
+    assert len(recorder.queue.chunks) <= 5 and recorder.queue.chunks[-1].last == recorder.seq
     assert len(rows) == recorder.seq - recorder.queue.dropped
     covered = {
         number

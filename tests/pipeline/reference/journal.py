@@ -87,9 +87,8 @@ class Journal:
         for turn in made:
             start = starts.get((turn["hop"], turn["attempt"]))
             is_first = turn["hop"] == 0 and turn["attempt"] == 1
-            is_first |= (
-                turn is made[0] and part["client_protocol"] == "job"
-            )  # a job counts its attempts over several requests
+            # A job counts its attempts over several requests.
+            is_first |= turn is made[0] and part["client_protocol"] == "job"
             if turn["ending"] in ("final", "failed"):
                 began = part["dispatched"]
             elif start is not None:

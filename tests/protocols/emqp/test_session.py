@@ -50,9 +50,8 @@ def test_the_document_s_dialogue() -> None:
     table = Table()
     worker = worker_at(table, b"echo, other", kind=None)
     client = table.join(EmqpSession)
-    client.say(
-        *HEAD, b"READY", b"m1", b"echo", b'{"reply-requested": true}', b"hello"
-    )  # as the document prints a REQUEST
+    # As the document prints a REQUEST.
+    client.say(*HEAD, b"READY", b"m1", b"echo", b'{"reply-requested": true}', b"hello")
     job = only(worker.hear())
     assert len(job) == 7 and job[4:] == [b"echo", b"reply-requested", b"hello"]
     worker.say(*HEAD, b"REPLY", b"own-id", b"olleh")

@@ -151,9 +151,8 @@ def test_quotas(place: Place) -> None:
                 third.call("echo", "x", timeout=PATIENCE)
             assert denied.value.status == "300"
             time.sleep(0.2)
-            broker.wait_until(
-                lambda server: server.broker.open_requests in (3, 4)
-            )  # the first of a connection is taken
+            # The first of a connection is taken.
+            broker.wait_until(lambda server: server.broker.open_requests in (3, 4))
             worker = polydomo.Worker(broker.url, **place.keys("pool"))
             worker.add("echo", lambda call: call.text)
             with worker:

@@ -179,9 +179,8 @@ def silence(broker: Broker) -> float:
 @pytest.mark.real_time
 def test_a_worker_that_does_not_beat_while_busy_finishes_a_long_job_once(tmp_path: Path) -> None:
     with (
-        Broker(
-            tmp_path, BEAT, "--beats-missed=15"
-        ) as quick,  # three seconds: an idle worker on a slow machine is not lost
+        # Three seconds: an idle worker on a slow machine is not lost.
+        Broker(tmp_path, BEAT, "--beats-missed=15") as quick,
         Worker(quick, "slow", "--name=busy", "--gate", "--beat=0.1", "--liveness=10000") as busy,
         Socket("DEALER", quick.url) as client,
     ):

@@ -109,9 +109,8 @@ class Page:
 
     def _console(self, message: object) -> None:
         text = str(getattr(message, "text", ""))
-        if (
-            getattr(message, "type", "") == "error" and "404" not in text
-        ):  # a service without a schema, a part that is off
+        # A service without a schema, a part that is off.
+        if getattr(message, "type", "") == "error" and "404" not in text:
             self.errors.append(text)
 
     def _request(self, request: object) -> None:

@@ -66,9 +66,8 @@ def test_a_listener_reads_the_greeting_before_it_sends() -> None:
     link.receive(b"")
     assert taken(link) == b""
     link.receive(b"\xff")
-    assert (
-        taken(link) == PARTIAL_GREETING
-    )  # "signature and major version number": all that may be said before theirs is known
+    # "signature and major version number": all that may be said before theirs is known.
+    assert taken(link) == PARTIAL_GREETING
     link.receive(GREETING_31[1:])
     assert taken(link) == GREETING_31[11:], "no READY before the peer's: it tells which socket type fits"
     link.receive(ready(b"REQ"))

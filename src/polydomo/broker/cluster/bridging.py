@@ -260,9 +260,8 @@ class Bridging(Routes):
         worker.done += 1
         if request.state != DONE:
             if code == SHUTDOWN and request.session.is_internal:
-                outcomes.fail(
-                    broker, request, SHUTDOWN, text
-                )  # uses up no attempt of the durable job, which runs again
+                # Uses up no attempt of the durable job, which runs again.
+                outcomes.fail(broker, request, SHUTDOWN, text)
             elif code in NOT_ACCEPTED:
                 service_room.restore(broker, request)
                 registration.requeue(broker, request, worker, f"{code} at the other broker: {text}")

@@ -32,7 +32,7 @@ SCHEDULED: Final = "schedule"
 
 DAMAGED: Final = "damaged"  # the outcome of a job whose stored data has changed on disk
 
-REOPENED: Final = "reopened"  # in the story of a dead job that was tried again: a new life begins
+REOPENED: Final = "reopened"  # in the history of a dead job: it was retried by an operator
 
 
 class Job:
@@ -45,7 +45,7 @@ class Job:
     )  # fmt: skip
 
     def __init__(self, id: str, service: bytes, body: bytes, created: float) -> None:
-        self.id = id  # 26 characters, unique everywhere
+        self.id = id  # 26 characters, globally unique
         self.service = service
         self.body = body  # encoded with framing
         self.key = ""  # idempotency key; "" is none. It belongs to a principal and a service: see ``scoped_key``
@@ -59,8 +59,8 @@ class Job:
         self.run = 0.0  # timeout of one attempt in seconds; 0: none
         self.backoff: Backoff | None = None  # None: the service's
         self.principal = ""  # its origin: the principal whose right each attempt needs; empty without access control
-        self.headers = ""  # those of the request (eMQP): its worker gets them
-        self.trace = ""  # W3C trace context of the request, likewise
+        self.headers = ""  # headers of the request (eMQP), for the worker
+        self.trace = ""  # W3C trace context of the request, for the worker
         self.attempts = 0  # attempts started so far
         self.state = OPEN
         self.outcome = ""  # after the end: ``ok`` or the outcome of the last attempt
@@ -83,14 +83,14 @@ class Job:
         self.waited = 0.0  # seconds between attempts, since it was submitted or reopened
 
     def tell(self, attempt: Row) -> None:
-        """Adds an attempt to the story. The oldest ones are dropped if there are too many; when the job was last reopened stays."""
+        """Adds an attempt to the history. The oldest ones are dropped if there are too many; the last reopening is kept."""
         self.story.append(attempt)
         if len(self.story) > JOB_STORY:
             last = max((i for i, row in enumerate(self.story) if row.get("outcome") == REOPENED), default=-1)
             del self.story[1 if last == 0 else 0]
 
     def failed_attempt(self, now: float, code: str, reason: str) -> Row:
-        """The entry of the story for the attempt that has just failed."""
+        """The entry in the history for the attempt that has just failed."""
         return {
             "attempt": self.attempts,
             "started": iso_time(self.started),
@@ -109,12 +109,12 @@ class Job:
         return ""
 
     def restore_waits(self) -> None:
-        """Sets ``waited`` from the story, where each attempt has the sum so far."""
+        """Sets ``waited`` from the history, where each attempt has the sum so far."""
         waited = self.story[-1].get("waited_us", 0) if self.story else 0
         self.waited = waited / 1e6 if isinstance(waited, int) else 0.0
 
     def condemn(self, damage: str) -> None:
-        """The stored data is damaged: nothing of it is used. The job is dead, with this reason."""
+        """Marks the job as dead because its stored data is damaged. None of that data is used."""
         self.damage = self.reason = damage
         self.state, self.outcome = DEAD, DAMAGED
         self.body = self.result = b""
@@ -158,7 +158,7 @@ class Job:
         self.fingerprint = hashlib.sha256(self.body).hexdigest()[:32] if key else ""
 
     def adopt(self, principal: str) -> bool:
-        """A job without a principal gets that of the operator who tries it again. It loses its key, which had no owner."""
+        """Gives a job without a principal that of the operator who retries it. The job loses its key, which had no owner."""
         if self.principal or not principal:
             return False
         self.principal, self.key, self.fingerprint, self.stored_settings = principal, "", "", None
@@ -192,7 +192,7 @@ def key_within(scoped: str) -> str:
 
 
 def reopening(when: str) -> Row:
-    """The entry of the story that a reopened job gets."""
+    """The entry in the history of a reopened job."""
     return {"attempt": 0, "started": when, "ended": when, "worker": "", "outcome": REOPENED, "reason": ""}
 
 

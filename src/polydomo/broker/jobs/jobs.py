@@ -300,9 +300,8 @@ class Jobs:
             self.bytes += len(body)
             self.record(job, states.DONE, OK, "")
         elif code == SHUTDOWN or (code == NO_WORKER and not taken):
-            self.waiting_jobs.queue(
-                job
-            )  # it never ran, or a broker that stops interrupted it: it waits for the next worker
+            # It never ran, or a broker that stops interrupted it: it waits for the next worker.
+            self.waiting_jobs.queue(job)
             if code == NO_WORKER:
                 return
         elif code == REFUSED and not taken:

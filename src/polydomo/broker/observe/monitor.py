@@ -198,9 +198,8 @@ class Monitor(Observer):
             return
         kinds = (self._workers(prefix), self._services(prefix), self._catalogued(prefix), self._clients(prefix))
         self.greeting[session, prefix] = [islice(kind, self.max_listed) for kind in kinds]
-        if (
-            FIGURES.startswith(prefix) and self.broker.process.count == 1
-        ):  # else all processes are asked at the next tick
+        # Else all processes are asked at the next tick.
+        if FIGURES.startswith(prefix) and self.broker.process.count == 1:
             session.link.charge(limits.WORK_ROW * (8 + min(len(self.broker.services), limits.MAX_LISTED)))
             session.send_publication(_message(FIGURES, self._figures.figures()))
         if len(self.greeting) == 1:

@@ -110,9 +110,8 @@ def add_service(broker: State, worker: Worker, name: bytes, weight: int) -> bool
     broker.recorder.registered(worker)
     if worker.credit > 0:
         dispatch.serve_worker(broker, worker)
-        if (
-            not worker.credit
-        ):  # requests for the new service may have used up the credit available to its other services
+        # Requests for the new service may have used up the credit available to its other services.
+        if not worker.credit:
             dispatch.mark_unavailable(worker)
     return True
 

@@ -60,9 +60,8 @@ class Load:
 @dataclass
 class LoadResult:
     load: Load
-    latencies: "array[float]" = field(
-        default_factory=lambda: array("d")
-    )  # seconds, for calls answered within the duration
+    # Seconds, for calls answered within the duration.
+    latencies: "array[float]" = field(default_factory=lambda: array("d"))
     late: int = 0  # at a fixed rate: calls that were answered after the duration, which have a latency too
     errors: Counter[str] = field(default_factory=Counter)
     own_cpu: float = 0.0  # CPU time of this process as a fraction of the duration

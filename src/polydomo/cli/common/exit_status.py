@@ -43,15 +43,17 @@ VALUE_OPTIONAL = {"--beacon": "on"}  # options whose value is optional, and the 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the output device is full
 
-# What operating systems and asyncio report if no program listens. "no broker answers" says the same.
+# Error texts of operating systems and asyncio if no program listens. They are replaced by "no broker answers".
 NOT_LISTENING = ("refused", "No such file", "Connect call failed")
 
 
 def ignore_late_signals(loop: asyncio.AbstractEventLoop) -> None:
-    """Called when everything has stopped in order. A signal that arrives while the process exits must not change its exit status: closing
-    the event loop would restore the default, which is to be killed. Not a function: the interpreter removes those when it ends."""
+    """Ignores SIGTERM and SIGINT from now on, so that a signal during exit does not change the exit status. Called after an orderly stop.
+
+    Closing the event loop would restore the default action, which kills the process. SIG_IGN, not a Python handler: the interpreter removes
+    Python handlers when it exits."""
     numbers = (signal.SIGTERM, signal.SIGINT)
-    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # also between the two lines of the loop
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # no signal may arrive between the two calls
     for number in numbers:
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
@@ -178,7 +180,7 @@ class Commands(TyperGroup):
         return pass_plain(without_values(super().get_params(ctx)))
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names of all commands. Imports them all, because whoever lists them shows more of each than its name."""
+        """The names of all commands. Imports all of them, because callers also show their help."""
         self.commands.update({name: loading.find(name) for name in loading.names()})
         return loading.names()
 

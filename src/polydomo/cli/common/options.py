@@ -61,7 +61,7 @@ def time_option(text: str, *names: str, least: float = 0.001) -> Any:
 
 
 Timeout = Annotated[float, time_option("Timeout for the answer, such as 500ms or 5s.")]
-ANSWER_TIME = 15.0  # seconds; a broker answers at once, unless its machine stands still for a while
+ANSWER_TIME = 15.0  # seconds; a broker answers at once, unless its machine is suspended for a while
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -1,8 +1,8 @@
 """Retention: removes the oldest segments when the journal is too large or they are too old.
 
-Age needs a clock, and a clock can be wrong: a step of 40 days ahead must not delete a month of history. ``AgeClock`` therefore
-starts at the newest row on disk and runs with monotonic time. It follows the wall clock only after that has been steady for
-``JOURNAL_CLOCK_TRUST`` seconds.
+The wall clock can be wrong: a step of 40 days must not delete a month of history. ``AgeClock`` therefore starts at the time of the newest
+row on disk and runs with monotonic time. It follows the wall clock only after the wall clock has been steady for ``JOURNAL_CLOCK_TRUST``
+seconds.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ class JournalBounds(NamedTuple):
     roll_seconds: float = limits.JOURNAL_ROLL_SECONDS
     keep_bytes: int = limits.JOURNAL_KEEP_BYTES
     keep_age: float = limits.JOURNAL_KEEP_AGE
-    merge: bool = True  # the small segments of an hour that is over
+    merge: bool = True  # merge the small segments of past hours
 
 
 class AgeClock:
@@ -52,7 +52,7 @@ class AgeClock:
         if abs(wall - monotonic - self._offset) > limits.JOURNAL_CLOCK_STEP:
             self.doubted = True
             self._since = monotonic
-        self._offset = wall - monotonic  # a clock that is adjusted slowly does not jump
+        self._offset = wall - monotonic  # a slow adjustment is not a step
         self._time += monotonic - self._last
         self._last = monotonic
         if not self.doubted or monotonic - self._since >= limits.JOURNAL_CLOCK_TRUST:
@@ -71,7 +71,7 @@ class Removed(NamedTuple):
 
 
 class StoredSegments:
-    """The segments on disk, oldest first, and how much they are."""
+    """The segments on disk, oldest first, and their sizes."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -80,7 +80,7 @@ class StoredSegments:
         self.list_again()
 
     def list_again(self) -> None:
-        """Reads the directory: other processes of the broker write there, too."""
+        """Reads the directory, because other processes of the broker also write to it."""
         self._batches = {}
         self.bytes = 0
         modified: dict[Segment, int] = {}
@@ -118,7 +118,7 @@ class StoredSegments:
         gone = set(parts)
         before, self._batches = self._batches, {}
         placed = not gone & before.keys()
-        if placed:  # the parts were removed meanwhile: the merged batch is the next to go
+        if placed:  # the parts were removed meanwhile: the merged batch is removed next
             self.add(merged)
         for key, files in before.items():
             if key not in gone:

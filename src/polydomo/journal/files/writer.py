@@ -53,9 +53,8 @@ class Writer(threading.Thread):
         self._kept = StoredSegments(directory)
         self._clock = AgeClock(self._kept.newest, time.time(), time.monotonic())
         self._merger = Merger(directory, self._kept)
-        self._forget: deque[tuple[int, list[int]]] = (
-            deque()
-        )  # connections to forget once all rows up to a number have been read
+        # Connections to forget once all rows up to a number have been read.
+        self._forget: deque[tuple[int, list[int]]] = deque()
 
     # --- for the loop ------------------------------------------------------------------------------------------------------
 

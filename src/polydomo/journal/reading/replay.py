@@ -186,9 +186,8 @@ class Core:
                 code, _, text = row["reason"].partition(": ")
                 self.broker.fail(*held, code, text)
         elif request is not None:
-            self.broker.cancel(
-                request, row["reason"]
-            )  # the clock's decision; where it was something else, it is done already
+            # The clock's decision; where it was something else, it is done already.
+            self.broker.cancel(request, row["reason"])
 
     def _requeued(self, row: Row) -> None:
         if row["released"]:  # otherwise its worker was lost, which is another row

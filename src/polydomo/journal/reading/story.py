@@ -36,9 +36,8 @@ class Story:
     head: str  # a summary in one line
     steps: list[Step]
     notes: list[str]
-    rows: list[Row] = field(
-        default_factory=list
-    )  # what the steps describe: journal rows, or rows made from ``finished``
+    # What the steps describe: journal rows, or rows made from ``finished``.
+    rows: list[Row] = field(default_factory=list)
     finished: Row | None = None  # the row of ``requests``
 
 

@@ -60,9 +60,8 @@ class Facts:
     checked: int = 0  # whether it has access control
     ranges: list[Range] = field(default_factory=list)  # ranges of present sequence numbers
     again: list[int] = field(default_factory=list)  # sequence numbers that occur more than once
-    covers: list[list[int]] = field(
-        default_factory=list
-    )  # run and row that state it, first and last of the missing rows
+    # Run and row that state it, first and last of the missing rows.
+    covers: list[list[int]] = field(default_factory=list)
     states: list[list[Any]] = field(default_factory=list)  # saved states: sequence number, unit, name of the file
     units: dict[str, list[str]] = field(default_factory=dict)  # table -> hours in which the run has rows
 

@@ -37,9 +37,8 @@ class ServiceView:
     p50: float = 0.0
     p99: float = 0.0
     capacity: str = ""  # its capacity and objective, as text
-    memo: dict[str, int] = field(
-        default_factory=dict
-    )  # requests for a memoised service: `hit`, `miss`, `joined` -> count
+    # Requests for a memoised service: `hit`, `miss`, `joined` -> count.
+    memo: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -151,11 +150,9 @@ class Report:
     failures: list[FailureView]
     slowest: list[Slow]
     jobs: JobsView = field(default_factory=JobsView)
-    notes: list[str] = field(
-        default_factory=list
-    )  # problems with the data: unreadable segments, holes, a low journal level
+    # Problems with the data: unreadable segments, holes, a low journal level.
+    notes: list[str] = field(default_factory=list)
     service_count: int = 0  # all services, shown or not
     worker_count: int = 0
-    own_tables: list[tuple[str, int, list[str]]] = field(
-        default_factory=list
-    )  # tables of the user: name, rows, columns
+    # Tables of the user: name, rows, columns.
+    own_tables: list[tuple[str, int, list[str]]] = field(default_factory=list)

@@ -174,9 +174,8 @@ def edges(tables: Tables) -> list[Edge]:
             cell = summed.setdefault((row["kind"], row["source"], row["target"]), [0, 0, 0.0])
             cell[0] += row["requests"]
             cell[1] += row["failed"]
-            cell[2] += (
-                row["requests"] * row["p50_us"]
-            )  # a weighted mean of the hourly medians: the table has no histograms
+            # A weighted mean of the hourly medians: the table has no histograms.
+            cell[2] += row["requests"] * row["p50_us"]
     summed = _named(summed)
     clients, services, workers = Counter[str](), Counter[str](), Counter[str]()
     for (kind, source, target), (number, *_) in summed.items():

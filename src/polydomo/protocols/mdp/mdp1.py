@@ -161,9 +161,8 @@ class Mdp1Session(SingleWorkerSession):
 
     def send_final(self, request: Request, body: Body) -> None:
         last = body or EMPTY_FRAME
-        self.link.send_pieces(
-            (request.ref, last), len(last)
-        )  # the envelope of a reply is the same as that of the request
+        # The envelope of a reply is the same as that of the request.
+        self.link.send_pieces((request.ref, last), len(last))
 
     def deliver(self, worker: Worker, request: Request) -> None:
         self._token = token = request.token

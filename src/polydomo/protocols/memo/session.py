@@ -218,9 +218,8 @@ class MemoSession(ProtocolSession):
     def _known(self, rid: bytes, worker_id: bytes) -> Worker | None:
         """Finds the worker with this id and moves it to this connection. If there is none, sends DISCONNECT and returns None."""
         worker = self.broker.memo_workers.get(worker_id)
-        if (
-            worker is None or worker.session.principal != self.principal
-        ):  # knowing an id does not give the rights of another principal
+        # Knowing an id does not give the rights of another principal.
+        if worker is None or worker.session.principal != self.principal:
             self._answer(rid, messages.disconnect(worker_id))
             return None
         if worker.session is not self:
@@ -265,9 +264,8 @@ class MemoSession(ProtocolSession):
             seconds = terms.max_run
         else:
             seconds = request.deadline - self.broker.now if request.deadline > 0 else self.broker.tuning.busy_timeout
-        milliseconds = max(
-            1, int(seconds * 1000 + 0.5)
-        )  # a deadline may have passed a moment ago, and its timer not be due yet
+        # A deadline may have passed a moment ago, and its timer not be due yet.
+        milliseconds = max(1, int(seconds * 1000 + 0.5))
         if request.service is not ref.service or milliseconds != ref.milliseconds:
             ref.service = request.service
             ref.milliseconds = milliseconds

@@ -331,9 +331,8 @@ class Connection(BaseConnection):
         """At the end of a turn, for a link with ``needs_full_flush``: writes its output and applies its flags."""
         if link.closed:
             return
-        link.needs_full_flush = (
-            self.choked or self.tls is not None
-        )  # while it is choked, check the unsent bytes each time
+        # While it is choked, check the unsent bytes each time.
+        link.needs_full_flush = self.choked or self.tls is not None
         transport = self.transport
         if link.out:
             out = link.take()

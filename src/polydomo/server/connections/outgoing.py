@@ -274,9 +274,8 @@ class Publishers:
             made = PublisherSession(broker, link, target.topics)
             entry = broker.catalog.entries.get(name)
             if entry is not None and entry.session is not None:
-                made.principal = (
-                    entry.session.principal
-                )  # the publisher has the rights of the service that registered it
+                # The publisher has the rights of the service that registered it.
+                made.principal = entry.session.principal
             return made
 
         return OutgoingConnection(

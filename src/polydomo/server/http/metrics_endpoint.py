@@ -8,9 +8,10 @@ from polydomo.server.http.metrics import CONTENT_TYPE
 from polydomo.web.session import Endpoint, HttpSession, Poll
 from polydomo.wire.http.head import HttpError, RequestHead
 
+# All other figures of several processes add up.
 HIGHEST: Final = frozenset(
     "polydomo_info polydomo_uptime_seconds polydomo_stopping polydomo_jobs_leading polydomo_jobs_store_failing process_max_fds".split()
-)  # all other figures of several processes add up
+)
 NO_STORE = b"Cache-Control: no-store\r\n"
 
 

@@ -19,9 +19,8 @@ class ProcessPlan:
     index: int = 0
     count: int = 1
     directory: str = ""  # of the socket files that join the processes
-    inherited: "dict[str, int]" = field(
-        default_factory=dict
-    )  # ipc:// address -> file descriptor of its listening socket
+    # From the ipc:// address to the file descriptor of its listening socket.
+    inherited: "dict[str, int]" = field(default_factory=dict)
 
     def listeners(self, settings: Settings) -> "list[Listener]":
         """What this process listens on. The catalog is at process 0."""

@@ -1,4 +1,4 @@
-"""One broker in several processes: what each of them must know, and how it is joined to the others.
+"""One broker in several processes: how each of them is connected to the others.
 
 The supervisor (``cli.broker.supervisor``) starts the processes and gives each a ``ProcessPlan``. All bind the same TCP ports with
 SO_REUSEPORT, so that the kernel distributes new connections among them; ``ipc://`` sockets are inherited from the supervisor, and the
@@ -34,7 +34,7 @@ def pass_jobs_on(server: Host) -> None:
 
 
 class Others:
-    """The other processes while all of them stop: each reports when it has finished, and ends when all have."""
+    """Coordinates the shutdown of all processes: each reports when its requests have finished, and ends when all have reported."""
 
     def __init__(self, report: Callable[[bool], None]) -> None:
         self._report = report
@@ -53,7 +53,7 @@ class Others:
 
 
 class Processes:
-    """This process' side of the joints."""
+    """The bridges of this process to the other processes of the broker."""
 
     def __init__(self, server: Host, render_metrics: Callable[[], bytes]) -> None:
         self._server = server

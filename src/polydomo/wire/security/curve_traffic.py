@@ -36,13 +36,11 @@ class CurveTraffic:
         self._number = bytearray(ours + sent.to_bytes(8, "big"))  # the nonce of the last frame that was sent ...
         self._nonce: Any = from_buffer(self._number)
         self._head = bytearray(b"\x00\x00" + MESSAGE + sent.to_bytes(8, "big"))  # ... and its head
-        self._their_number = bytearray(
-            theirs + seen.to_bytes(8, "big")
-        )  # the nonce of the last frame that was received ...
+        # The nonce of the last frame that was received ...
+        self._their_number = bytearray(theirs + seen.to_bytes(8, "big"))
         self._their_nonce: Any = from_buffer(self._their_number)
-        self._their_head = (
-            MESSAGE + seen.to_bytes(8, "big")[:7]
-        )  # ... and its head, without flags, size and the last octet
+        # ... and its head, without flags, size and the last octet.
+        self._their_head = MESSAGE + seen.to_bytes(8, "big")[:7]
         self._sent = sent
         self._seen = seen
         self._max_frame = max_frame

@@ -188,9 +188,8 @@ class ZmtpLink(Link):
                         return
                     continue
             flags = data[position]
-            if (
-                flags == 1
-            ):  # a short frame with MORE, by far the most common; the next step checks whether it is complete
+            # A short frame with MORE, by far the most common; the next step checks whether it is complete.
+            if flags == 1:
                 position += 2 + data[position + 1]
                 count += 1
                 continue
