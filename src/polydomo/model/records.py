@@ -164,7 +164,7 @@ class History:
     )
 
     def is_empty(self) -> bool:
-        """Sets the initial values."""
+        """Whether nothing was recorded: every value is the initial one."""
         return not (
             self.attempts_before_forward
             or self.first_dispatched
@@ -173,7 +173,10 @@ class History:
             or self.held_partials
             or self.lost_by
             or self.partials
+            or self.partials_before
             or self.reason
+            or self.releases
+            or self.revoked != NOT_ASKED
         )
 
     def __init__(self) -> None:
