@@ -356,7 +356,7 @@ class BrokerNode(Listener):
                 if not link.closed and isinstance(link.owner, ServerConnection):
                     link.owner.flush()
         self.watcher.step()
-        more = broker.has_more_work() or hub.turns_waiting() or (resumed and bool(broker.backpressure.paused))
+        more = broker.has_more_work() or hub.turns_waiting() or (resumed and bool(broker.paused_clients))
         self.watcher.turned(timers, more)
         if more:
             self.wake()

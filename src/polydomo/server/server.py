@@ -326,7 +326,7 @@ class BrokerServer(Host):
         if self.health.leaving and not self.broker.open_requests:
             self._idle.set()
         # Replies of workers that were resumed just now may have made room for paused clients, which the next turn resumes.
-        if self.broker.has_more_work() or hub.turns_waiting() or (resumed and self.broker.backpressure.paused):
+        if self.broker.has_more_work() or hub.turns_waiting() or (resumed and self.broker.paused_clients):
             self.wake()  # let other connections run in between
         when = self.broker.next_deadline()
         if (
