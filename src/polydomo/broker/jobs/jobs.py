@@ -35,7 +35,7 @@ from polydomo.broker.jobs.ops import (
     Store,
     StoreError,
 )
-from polydomo.broker.jobs.policy import Counters, JobListener, JobPolicy, Runner
+from polydomo.broker.jobs.policy import JobCounters, JobListener, JobPolicy, Runner
 from polydomo.broker.jobs.unclaimed import Unclaimed
 from polydomo.broker.jobs.waiting_jobs import ServiceQueue, WaitingJobs
 from polydomo.limits import COST_JOB, JOB_PURGE, JOB_REFUSED_WAIT
@@ -55,7 +55,7 @@ class Jobs:
         self.runner = runner
         self.policy = policy
         self.listener = listener if listener is not None else JobListener()
-        self.counters = Counters()
+        self.counters = JobCounters()
         self.leads = False
         self.suspended = False  # is the leader, but must not start jobs
         self.draining = False  # the broker is shutting down and starts no more jobs

@@ -47,7 +47,7 @@ class Runner(Protocol):
         raise NotImplementedError
 
 
-class Counters:
+class JobCounters:
     """Counters since startup."""
 
     def __init__(self) -> None:
