@@ -6,9 +6,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from polydomo import testing
+from polydomo.server.server import BrokerServer
 from polydomo.wire import frames
 from tests.cli.shell import PATIENCE
 from tests.server.harness import Broker, Peer, Socket, Worker, wait_for
@@ -288,3 +292,32 @@ def test_large_bodies_over_and_over_do_not_grow_the_broker(broker: Broker) -> No
                 before = broker.memory()
         # The last reply is let go a moment after it was read.
         wait_for(lambda: broker.memory() - before < 16 * MIB, "memory as before")
+
+
+def test_a_turn_that_resumes_a_peer_is_followed_by_one_that_resumes_paused_clients() -> None:
+    """What the peer sends may make room for them, after this turn has looked for room."""
+
+    def woken(server: BrokerServer) -> bool:
+        state, hub = server.broker, server.hub
+        peer, client = SimpleNamespace(closed=True), object()
+        held, state.held_bytes = state.held_bytes, 1 << 60
+        state.paused_clients[cast(Any, client)] = cast(Any, None)
+        try:
+            server.flush()
+            without = server.awake
+            hub.resumed.append(cast(Any, peer))
+            server.flush()
+            return server.awake and not without
+        finally:
+            state.held_bytes = held
+            del state.paused_clients[cast(Any, client)]
+
+    with testing.broker() as broker:
+        found: list[bool] = []
+
+        def look(server: BrokerServer) -> bool:
+            found.append(woken(server))
+            return True
+
+        broker.wait_until(look)
+        assert found == [True]
