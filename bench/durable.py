@@ -183,7 +183,7 @@ def submitted(seconds: float, store: str) -> Figures:
 def answered(seconds: float, store: str) -> Iterator[tuple[str, Figures]]:
     """Requests that a worker answers, in memory and durable."""
     with ExitStack() as stack:
-        pid, port = stack.enter_context(broker("--store", store, "--durable-services", "kept"))
+        pid, port = stack.enter_context(broker("--store", store, "--service", "kept.durable"))
         connect(port).close()
         workers: list[int] = []
         for service in ("plain", "kept"):

@@ -25,6 +25,7 @@ from polydomo.broker.guard.rules import AccessRule, AccessRules
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.ops import Loaded, Store
 from polydomo.broker.jobs.policy import JobPolicy
+from polydomo.model.name_patterns import chosen
 
 PRINCIPAL = "anonymous"
 ACCESS = '[server]\nanonymous = true\n[[allow]]\nwho = ["anonymous"]\ncall = ["*"]\noffer = ["*"]\n'
@@ -36,7 +37,7 @@ def with_access(broker: Broker) -> None:
 
 
 def with_jobs(broker: Broker) -> None:
-    durable = Durable(broker, broker, Store(), JobPolicy(), [], lambda name: UTC)
+    durable = Durable(broker, broker, Store(), JobPolicy(), chosen([]), lambda name: UTC)
     broker.use_jobs(durable)
     durable.lead(1, Loaded())
 

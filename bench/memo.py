@@ -50,7 +50,7 @@ def main() -> None:
     url = f"tcp://127.0.0.1:{free_port()}"
     with tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, "-m", "polydomo"]
-        up = [*command, "up", "--listen", url, "--data", directory, "--memo-services", "kept", "--journal", "off"]
+        up = [*command, "up", "--listen", url, "--data", directory, "--service", "kept.memo", "--journal", "off"]
         broker = subprocess.Popen(up, stderr=subprocess.DEVNULL)
         workers = [
             subprocess.Popen(

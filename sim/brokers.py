@@ -18,6 +18,7 @@ from polydomo.broker.policy import Policy
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.journal.recording.chunk import Run
 from polydomo.limits import HANDSHAKE_TIME
+from polydomo.model.name_patterns import chosen
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.server.http.site import mount_pages
@@ -180,7 +181,7 @@ class BrokerNode(Listener):
             self.recorder.missing(run_before, first, last, "lost by a run before this one")
         self.later(SYNC, self._sync)
         if self.options.durable and self.broker.process.index:
-            self.broker.relay_jobs([self.world.services[0]])  # process 0 has the store
+            self.broker.relay_jobs(chosen([self.world.services[0].decode()]))  # process 0 has the store
         elif self.options.durable:
             keep_jobs(self)
         self.bridging = True

@@ -13,6 +13,7 @@ from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.policy import JobListener, JobPolicy
 from polydomo.model.detached_link import DetachedLink
+from polydomo.model.name_patterns import chosen
 from polydomo.model.records import Request, Worker
 from polydomo.model.retry_policy import Backoff
 from polydomo.model.session import ProtocolSession
@@ -129,7 +130,8 @@ class Host:
         policy.backoff = Backoff(attempts=4, first=0.5, most=5.0)
         policy.keep = policy.keep_dead = 1e6
         policy.repeat = 600.0
-        self.durable = Durable(self.broker, self.broker, self.store, policy, [b"kept.*"], zone, Journal(world.once))
+        names = chosen(["kept.*"])
+        self.durable = Durable(self.broker, self.broker, self.store, policy, names, zone, Journal(world.once))
         self.broker.use_jobs(self.durable)
         self.timer_at = 0.0
         self.hands: list[Hands] = []

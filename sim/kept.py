@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.ops import Op, Store
 from polydomo.broker.jobs.policy import JobPolicy
+from polydomo.model.name_patterns import chosen
 from polydomo.model.retry_policy import Backoff
 from polydomo.stores.memory import MemoryBackend
 
@@ -53,7 +54,8 @@ def keep_jobs(node: "BrokerNode") -> None:
     policy.backoff = Backoff(attempts=node.options.attempts, first=0.2, most=1.0)
     policy.keep = policy.keep_dead = 1e6
     policy.repeat = REPEAT
-    durable = Durable(node.broker, node.broker, store, policy, [node.world.services[0]], lambda name: UTC)
+    names = chosen([node.world.services[0].decode()])
+    durable = Durable(node.broker, node.broker, store, policy, names, lambda name: UTC)
     node.broker.use_jobs(durable)
     durable.lead(store.epoch, node.disk.load(durable.now() - REPEAT))
 

@@ -32,6 +32,7 @@ from polydomo.journal.recording.chunk import Run
 from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.limits import KEYED_LINGER
 from polydomo.model.detached_link import DetachedLink
+from polydomo.model.name_patterns import PatternMap, chosen
 from polydomo.model.outcomes import KEY_REUSED
 from polydomo.model.records import DONE, Request, Worker
 from polydomo.model.session import ProtocolSession
@@ -136,7 +137,7 @@ class World:
         self.recorder.attach(self.broker)
         self.recorder.begin("started")
         self.store = Store()
-        self.memo = Memoiser(self.broker, self.broker, self.store, ["memo.*"], {})
+        self.memo = Memoiser(self.broker, self.broker, self.store, chosen(["memo.*"]), PatternMap({}))
         self.broker.use_memo(self.memo)
         self.asked: list[Request] = []  # by clients
         self.outcomes: Counter[Request] = Counter()

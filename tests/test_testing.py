@@ -176,7 +176,7 @@ def test_a_setting_of_the_journal_keeps_one() -> None:
 
 
 def test_memoised_replies_survive_a_restart_if_a_setting_asks_for_their_store() -> None:
-    settings = {"memo.services": ["upper"], "memo.max_bytes": "1MiB"}
+    settings = {"service": {"upper": {"memo": True}}, "memo.max_bytes": "1MiB"}
     with testing.broker(settings=settings) as broker, Client(broker.url, timeout=WAIT) as client:
         worker = Worker(broker.url)
         worker.add("upper", lambda call: call.text.upper())

@@ -91,8 +91,11 @@ class Broker:
                 )
         given = {row.key for row in rows if row.source != DEFAULT or row.value != row.default}
         self._stop_grace = settings.grace if "grace" in given else 0.0
-        self._jobs = jobs or bool(given & {"store", "data"}) or _names(given, "durable.")
-        self._journals = _names(given, "journal.")
+        self._jobs = (
+            jobs or bool(given & {"store", "data"}) or _names(given, "durable.") or bool(settings.chosen("durable"))
+        )
+        recorded = any({"journal", "bodies"} & set(options) for options in settings.service.values())
+        self._journals = _names(given, "journal.") or recorded
         self._memoises = bool(given & {"data", "memo.max_bytes", "memo.max_age"})
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         if "data" in given:

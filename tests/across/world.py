@@ -7,6 +7,7 @@ from polydomo.broker.broker import Broker
 from polydomo.broker.guard.rules import AccessRule, AccessRules
 from polydomo.broker.policy import Policy
 from polydomo.model.listener_roles import SHARED, Role
+from polydomo.model.name_patterns import chosen
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Delivery, Dismissed, Event, Failure, Frames, Reply, WorkerEnd
@@ -57,7 +58,7 @@ class World:
         self.site = Site(self.broker)
         HttpApi(self.broker, MemoValues()).mount(self.site, self.broker.schemas.encoding_of, lambda session: {})
         mount_pages(self.site, self.broker)
-        self.store = keep_jobs(self.broker, [b"work"], disk) if disk is not None else None
+        self.store = keep_jobs(self.broker, chosen(["work"]), disk) if disk is not None else None
         self.lines: list[Line] = []
         self.curve = CurveWorld() if CURVE_SIDES else None
         if CURVE_SIDES:

@@ -123,7 +123,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         data = tmp_path_factory.mktemp("json")
         settings = data / "settings.toml"
         settings.write_text('queue_expiry = "1h"')  # a request without a worker waits until the last test
-        recorded = ["--journal=messages", "--journal-bodies=echo"]
+        recorded = ["--journal=messages", "--service=echo.bodies"]
         broker = stack.enter_context(Broker(data, "--config", str(settings), *recorded))
         with broker.worker("gone", "--echo"):
             pass

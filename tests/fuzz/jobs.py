@@ -2,6 +2,7 @@
 
 from polydomo.broker.builtin.service import PROCESSES
 from polydomo.model.job_messages import make_id, write_message
+from polydomo.model.name_patterns import chosen
 from polydomo.stores.memory import MemoryBackend
 from polydomo.wire import frames
 from tests.broker.jobs.kept import keep_jobs
@@ -17,7 +18,7 @@ class Asking(Room):
     def __init__(self) -> None:
         super().__init__()
         self.disk = MemoryBackend()
-        self.store = keep_jobs(self.broker, [b"kept"], self.disk)
+        self.store = keep_jobs(self.broker, chosen(["kept"]), self.disk)
         self.client = self.zmtp()
         self.asked = 0
 

@@ -28,7 +28,7 @@ PROTOCOLS = ["mdx", "mdp1", "mdp2", "dcp", "memo", "emqp"]
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    settings = {"durable.services": ["durable", "kept.*"], "durable.backoff_first": "10ms"}
+    settings = {"service": "durable.durable; kept.*.durable", "durable.backoff_first": "10ms"}
     with polydomo.testing.broker(settings=settings, jobs=True) as broker:
         yield broker
 

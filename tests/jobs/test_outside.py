@@ -103,7 +103,7 @@ def test_failed_requests_are_replayed(tmp_path: Path) -> None:
         seen.append(call.text)
         return call.text
 
-    with shell.Broker(tmp_path, "--journal", "messages", "--journal-bodies", "paint") as broker:
+    with shell.Broker(tmp_path, "--journal", "messages", "--service", "paint.bodies") as broker:
         worker = Worker(broker.url)
         worker.add("paint", paint)
         with worker, Client(broker.url, timeout=PATIENCE) as client:

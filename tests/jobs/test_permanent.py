@@ -17,7 +17,7 @@ HOURS = Backoff(attempts=5, first=3600.0, most=3600.0)  # a second attempt would
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    settings = {"durable.services": ["kept"], "durable.retries": {"kept": 5}, "durable.backoff_first": "1h"}
+    settings = {"service": {"kept": {"durable": True, "retries": 5}}, "durable.backoff_first": "1h"}
     with polydomo.testing.broker(settings=settings, jobs=True) as broker:
         yield broker
 

@@ -42,7 +42,7 @@ def flaky(call: polydomo.Call) -> bytes:
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
     directory = tmp_path_factory.mktemp("records")
-    flags = ("--journal", "requests", "--durable-services", "kept")
+    flags = ("--journal", "requests", "--service", "kept.durable")
     with Broker(directory, *flags) as broker:
         made = Lived(broker, directory)
         worker = polydomo.Worker(broker.url, "mdx")

@@ -8,6 +8,7 @@ from polydomo.journal.levels import Levels
 from polydomo.journal.recording.chunk import Run
 from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES
+from polydomo.model.name_patterns import PatternMap
 from tests.broker.rig import Peer, World
 
 Row = dict[str, Any]
@@ -17,7 +18,7 @@ RUN = Run("stage", 0x1234567890, 1_700_000_000.25 - 1000.0)
 def journalled(
     levels: Levels | None = None,
     run: Run = RUN,
-    bodies: frozenset[bytes] = frozenset(),
+    bodies: PatternMap[bool] | None = None,
     policy: Policy | None = None,
     **options: Any,
 ) -> tuple[World, JournalRecorder]:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.broker.guard.rules import AccessRule
-from polydomo.model.name_patterns import compiled, is_pattern, matches, precision
+from polydomo.limits import MAX_PATTERN_NAMES
+from polydomo.model.name_patterns import PatternMap, compiled, is_pattern, matches, precision
 from polydomo.stores.memo import FILE, MemoStore
 
 PATTERNS = st.text("ab.*?[]", max_size=6)
@@ -43,3 +44,19 @@ def test_the_most_specific_pattern() -> None:
     ordered = ["billing.eu", "billing.??", "billing.*", "bill*", "*", ""]
     assert sorted(ordered[:-1], key=precision, reverse=True) == ordered[:-1]
     assert not is_pattern("billing.eu") and is_pattern("billing.*") and is_pattern("billing.e?")
+
+
+@given(st.dictionaries(PATTERNS, st.integers(0, 3), max_size=5), st.lists(NAMES, max_size=4))
+def test_a_name_has_the_value_of_the_most_specific_pattern(values: dict[str, int], names: list[str]) -> None:
+    table = PatternMap(values)
+    for name in [*names, *names]:  # the second time, answers come from the cache
+        found = [pattern for pattern in values if matches(pattern, name)]
+        wanted = values[max(reversed(found), key=precision)] if found else None
+        assert table.get(name.encode()) == wanted
+
+
+def test_the_cache_of_answers_is_bounded() -> None:
+    table = PatternMap({"a*": 1})
+    for number in range(MAX_PATTERN_NAMES + 10):
+        assert table.get(b"a%d" % number) == 1 and table.get(b"b%d" % number) is None
+    assert len(table._known) <= MAX_PATTERN_NAMES

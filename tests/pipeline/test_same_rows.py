@@ -19,10 +19,10 @@ pytest.importorskip("pyspark")
 from polydomo.journal import schema
 from polydomo.journal.histogram import bucket
 from polydomo.journal.reading.audit import kind_of
+from polydomo.model.objective import Objective
 from polydomo.pipeline.audit import prefilter
 from polydomo.pipeline.batch import Options
 from polydomo.pipeline.tables import TABLES
-from polydomo.pipeline.tables.capacity import Objective
 from sim import memoised
 from sim.run import run_seed
 from tests.pipeline import journals

@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from polydomo.journal import histogram, schema
+from polydomo.model.objective import Objective
 from polydomo.model.outcomes import CANCELLED, NO_WORKER
 from polydomo.pipeline.batch import Options
-from polydomo.pipeline.tables.capacity import Objective
 from polydomo.protocols.bridge.session import BridgeSession
 from tests.pipeline import journals
 from tests.pipeline.comparing import content, table_rows

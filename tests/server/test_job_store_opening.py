@@ -24,7 +24,7 @@ NEVER = 3600.0  # seconds; the test would time out
 @contextlib.asynccontextmanager
 async def broker(store: str, data: Path) -> AsyncIterator[BrokerServer]:
     settings = Settings(listen=["tcp://127.0.0.1:0"], data=str(data), store=store)
-    settings.durable.services = ["backup"]
+    settings.service = {"backup": {"durable": True}}
     server = BrokerServer(settings)
     server.keep_jobs()
     assert server.job_store is not None

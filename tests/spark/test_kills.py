@@ -120,7 +120,7 @@ def environment() -> dict[str, str]:
 
 @pytest.mark.timeout(1800)
 def test_an_executor_and_workers_are_killed_during_a_job(tmp_path: Path) -> None:
-    settings = {"memo.services": ["memoised"]}
+    settings = {"service": {"memoised": {"memo": True}}}
     with polydomo.testing.broker(jobs=True, settings=settings) as broker, cluster(tmp_path, cores=2) as master:
         with workers(broker.url, tmp_path):
             for service in SERVICES:

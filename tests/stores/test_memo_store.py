@@ -161,6 +161,6 @@ def test_a_store_that_cannot_be_opened_refuses_writes_only(tmp_path: Path) -> No
     assert isinstance(store, NoMemoStore) and store.reply(b"key") is None and store.heads() == []
     with pytest.raises(StoreFault, match=r"memo\.db"):
         store.put_reply(b"key", "upper", "", b"")
-    settings.memo.services = ["upper"]
+    settings.service = {"upper": {"memo": True}}
     with pytest.raises(SettingError, match=r"memo\.db"):
         open_memo(settings)

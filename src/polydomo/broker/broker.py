@@ -62,6 +62,7 @@ from polydomo.broker.topics.publishing import Publishing
 from polydomo.broker.workers import liveness, registration
 from polydomo.broker.workers.control import Control
 from polydomo.limits import COST_SUBSCRIPTION, JOB_MEMORY, SMALL_BODY, WORK_REQUEST
+from polydomo.model.name_patterns import PatternMap
 from polydomo.model.outcomes import CANCELLED, NO_WORKER, OK, TIMEOUT
 from polydomo.model.records import DONE, NEW, NO_HISTORY, Departure, Path, Request, Session, Worker, new_time_limits
 from polydomo.model.tuning import Tuning
@@ -148,9 +149,9 @@ class Broker(State):
             self.control.pause(service, True)
         self.siblings.repeat_orders()
 
-    def relay_jobs(self, patterns: "list[bytes]") -> None:
-        """Process 0 has the job store; ``patterns`` is the setting ``durable.services``. Called before the broker listens."""
-        self.durable_requests = DurableRelay(self, self, patterns)
+    def relay_jobs(self, names: "PatternMap[bool]") -> None:
+        """Process 0 has the job store; ``names`` are those of durable services. Called before the broker listens."""
+        self.durable_requests = DurableRelay(self, self, names)
 
     @property
     def memoiser(self) -> Memoiser | None:

@@ -17,6 +17,7 @@ from polydomo.journal.ids import RUN_BITS, run_name
 from polydomo.journal.levels import Levels
 from polydomo.journal.recording.chunk import Run
 from polydomo.journal.recording.recorder import JournalRecorder
+from polydomo.model.name_patterns import PatternMap
 from polydomo.server.logs import say
 
 
@@ -35,7 +36,7 @@ class Journal:
         wall: float,
         inner: Recorder | None = None,
         bounds: JournalBounds | None = None,
-        bodies: frozenset[bytes] = frozenset(),
+        bodies: "PatternMap[bool] | None" = None,
         attempts: int = limits.ATTEMPTS,
         trace_parts: bool = False,
         process: int = 0,

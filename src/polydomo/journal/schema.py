@@ -179,7 +179,9 @@ _MESSAGES = (
     ),
     Column("reason", TEXT, 1, "the reason, as text"),
     Column("topic", TEXT, 1, "`published`: the topic"),
-    Column("body", BYTES, 1, "the payload with its framing, for services and topics in `journal.bodies`, cut at 4 KiB"),
+    Column(
+        "body", BYTES, 1, "the payload with its framing, for services and topics with the option `bodies`, cut at 4 KiB"
+    ),
     Column("body_cut", SHORT, 1, "1 if `body` was cut"),
     Column("level", TEXT, 1, "`started`: journal level of the run"),
     Column("covers_run", LONG, 1, "`started`, `missing`: the run whose missing rows this row states"),

@@ -5,7 +5,12 @@ matches a whole name.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Generic, TypeVar
+
+from polydomo.limits import MAX_PATTERN_NAMES
+
+T = TypeVar("T")
 
 _STARS = re.compile(r"\*+")
 
@@ -45,3 +50,58 @@ def precision(pattern: str) -> "tuple[bool, int, int]":
     """
     wild = pattern.count("*") + pattern.count("?")
     return wild == 0, len(pattern) - wild, pattern.count("?")
+
+
+class PatternMap(Generic[T]):
+    """Values by pattern. A name gets the value of the most specific pattern that matches it (``precision``); of two equal ones, the
+    later counts. Answers are cached, because most requests repeat a service name.
+
+    >>> attempts = PatternMap({"*": 3, "billing.*": 5, "billing.eu": 1})
+    >>> [attempts.get(name) for name in (b"billing.eu", b"billing.us", b"render")]
+    [1, 5, 3]
+    """
+
+    def __init__(self, values: "Mapping[str, T]") -> None:
+        self.values = dict(values)
+        self._names: dict[bytes, T] = {}
+        ordered = []
+        for pattern, value in self.values.items():
+            if is_pattern(pattern):
+                ordered.append(pattern)
+            else:
+                self._names[pattern.encode("utf-8", "surrogateescape")] = value
+        ordered.reverse()
+        ordered.sort(key=precision, reverse=True)  # keeps the order of equal ones
+        self._patterns = [(compiled([pattern]), self.values[pattern]) for pattern in ordered]
+        self._known: dict[bytes, T | None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PatternMap) and self.values == other.values
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.values))
+
+    def get(self, name: bytes) -> "T | None":
+        """None if no pattern matches."""
+        found = self._names.get(name)
+        if found is not None or not self._patterns:
+            return found
+        if name in self._known:
+            return self._known[name]
+        text = name.decode("utf-8", "surrogateescape")
+        for pattern, value in self._patterns:
+            if pattern.fullmatch(text) is not None:
+                found = value
+                break
+        if len(self._known) >= MAX_PATTERN_NAMES:
+            self._known.clear()
+        self._known[name] = found
+        return found
+
+
+def chosen(patterns: Iterable[str]) -> "PatternMap[bool]":
+    """True for the names that one of the patterns matches."""
+    return PatternMap(dict.fromkeys(patterns, True))

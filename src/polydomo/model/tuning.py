@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 
 from polydomo import limits
+from polydomo.model.name_patterns import PatternMap
+from polydomo.model.objective import Objective
 
 
 @dataclass
@@ -29,8 +31,10 @@ class Tuning:
     emqp_max_slots: int = limits.EMQP_MAX_SLOTS
     mdx_client_header: bytes = b"MDXC01"  # frame 0; both may be one value
     mdx_worker_header: bytes = b"MDXW01"
-    # Service -> "majortomo" or "libmdp": skips the detection.
-    mdp2_dialects: dict[bytes, str] = field(default_factory=dict)
+    # By service: "majortomo" or "libmdp" skips the detection.
+    mdp2_dialects: PatternMap[str] = field(default_factory=lambda: PatternMap({}))
+    # Latency objectives, by service.
+    objectives: PatternMap[Objective] = field(default_factory=lambda: PatternMap({}))
     bridge_beat: float = limits.BRIDGE_BEAT
     bridge_hops: int = limits.MAX_HOPS  # maximum number of brokers on the route to a service
     bridge_window: int = limits.BRIDGE_WINDOW  # maximum concurrent requests from another broker

@@ -14,6 +14,7 @@ import pyarrow.dataset as ds
 
 from polydomo.journal import schema
 from polydomo.journal.ids import decode, run_name
+from polydomo.model.objective import Objective
 from polydomo.pipeline import bronze, delta, segments
 from polydomo.pipeline.audit.auditor import Auditor, RunItem
 from polydomo.pipeline.audit.facts import Facts, load_facts, newest_state, stays
@@ -38,7 +39,6 @@ from polydomo.pipeline.segments import (
 from polydomo.pipeline.session import LazySpark
 from polydomo.pipeline.sql import HOUR_US, gather
 from polydomo.pipeline.tables.audit import CHECKS
-from polydomo.pipeline.tables.capacity import Objective
 from polydomo.pipeline.tables.table import Table
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import PolydomoError
 from polydomo.journal import schema
+from polydomo.model.objective import Objective
 from polydomo.pipeline import bronze, turns
 from polydomo.pipeline import sums as summing
 from polydomo.pipeline.audit.facts import PRESENT, hours_present
 from polydomo.pipeline.sql import gathered, hour_of, sql
 from polydomo.pipeline.tables import TABLES, requests
-from polydomo.pipeline.tables.capacity import Objective
 from polydomo.pipeline.tables.table import BY_RUN, UNIT, Table
 
 if TYPE_CHECKING:

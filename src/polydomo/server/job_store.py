@@ -18,10 +18,12 @@ from polydomo.broker.jobs.ops import Loaded
 from polydomo.broker.jobs.policy import JobPolicy
 from polydomo.errors import SettingError
 from polydomo.limits import JOBS_CLOCK_STEP, STORE_OPENING, STORE_REACHED
+from polydomo.model.name_patterns import PatternMap
 from polydomo.model.retry_policy import Backoff
 from polydomo.server import logs
 from polydomo.server.data_directory import shares_of
 from polydomo.server.logs import say, trouble
+from polydomo.server.settings.services import key_of
 from polydomo.server.settings.settings import DEFAULT, Settings
 from polydomo.stores.backend import Backend
 from polydomo.stores.sqlite import SqliteBackend
@@ -41,8 +43,8 @@ def backend_of(settings: Settings) -> Backend | None:
     url = settings.store
     source = settings.sources.get("store", DEFAULT)
     if url == OFF:
-        if settings.durable.services:
-            raise SettingError(f"durable.services: needs a job store, but store ({source}) is off")
+        for pattern in settings.chosen("durable"):
+            raise SettingError(f"{key_of(pattern, 'durable')}: needs a job store, but store ({source}) is off")
         return None
     if url == SQLITE:
         return SqliteBackend(Path(settings.data) / FILE)
@@ -63,21 +65,15 @@ def policy_of(settings: Settings) -> JobPolicy:
     durable = settings.durable
     policy = JobPolicy()
     policy.backoff = Backoff(durable.attempts, durable.backoff_first, max(durable.backoff_first, durable.backoff_most))
-    for name, attempts in durable.retries.items():
-        policy.backoffs[name.encode("utf-8", "surrogateescape")] = Backoff(
-            attempts, policy.backoff.first, policy.backoff.most
-        )
+    retries = settings.by_service("retries").values
+    usual = policy.backoff
+    policy.backoffs = PatternMap({name: Backoff(tries, usual.first, usual.most) for name, tries in retries.items()})
     policy.keep = durable.keep
     policy.keep_dead = durable.keep_dead
     policy.repeat = durable.repeat
     policy.max_jobs = durable.max_jobs
     policy.max_bytes = durable.max_bytes
     return policy
-
-
-def patterns_of(settings: Settings) -> "list[bytes]":
-    """Of the services whose requests are durable."""
-    return [pattern.encode("utf-8", "surrogateescape") for pattern in settings.durable.services]
 
 
 def zone_of(name: str) -> tzinfo:
@@ -106,7 +102,8 @@ class JobStore(Owner):
             lease=LeaseTimes(durable.lease, durable.lease / 4),
             disk_share=shares_of(settings.data, settings.limits.max_disk).jobs,
         )
-        self.durable = Durable(broker, broker, self.thread, policy_of(settings), patterns_of(settings), zone_of)
+        names = settings.by_service("durable")
+        self.durable = Durable(broker, broker, self.thread, policy_of(settings), names, zone_of)
         broker.use_jobs(self.durable)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False

@@ -126,10 +126,11 @@ class BrokerServer(Host):
         self._sweep()
 
     def _memoise(self) -> None:
-        memo = self.settings.memo
-        if memo.services and self.broker.memoiser is None:
+        settings = self.settings
+        if settings.chosen("memo") and self.broker.memoiser is None:
             self.wake()
-            self.broker.use_memo(Memoiser(self.broker, self.broker, self.memo_store, memo.services, memo.versions))
+            names, versions = settings.by_service("memo"), settings.by_service("version")
+            self.broker.use_memo(Memoiser(self.broker, self.broker, self.memo_store, names, versions))
 
     def _count_files(self) -> None:
         """Every connection is an open file: fewer files mean fewer connections. Raises SettingError if there would be next to none."""

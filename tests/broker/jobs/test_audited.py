@@ -5,6 +5,7 @@ from polydomo.journal.levels import Levels
 from polydomo.journal.reading.audit import audit
 from polydomo.journal.recording.chunk import Run
 from polydomo.journal.recording.recorder import JournalRecorder
+from polydomo.model.name_patterns import chosen
 from polydomo.stores.memory import MemoryBackend
 from tests.broker.jobs.kept import keep_jobs
 from tests.broker.rig import World
@@ -27,7 +28,7 @@ def breaches(recorder: JournalRecorder) -> list[str]:
 
 def test_a_durable_request_that_is_repeated_after_its_end_is_answered_by_its_job() -> None:
     world, recorder = recorded()
-    store = keep_jobs(world.broker, [b"first"], MemoryBackend())
+    store = keep_jobs(world.broker, chosen(["first"]), MemoryBackend())
     client, worker = world.client(), world.worker(b"first", silence=1000)
 
     def settle() -> None:

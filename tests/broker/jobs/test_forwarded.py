@@ -3,6 +3,7 @@
 import pytest
 
 from polydomo.broker.policy import Policy
+from polydomo.model.name_patterns import chosen
 from polydomo.stores.memory import MemoryBackend
 from polydomo.wire.frames import join
 from tests.broker.jobs.kept import keep_jobs
@@ -14,7 +15,7 @@ SECOND = 5.0  # seconds, more than the backoff before the next attempt
 @pytest.mark.parametrize("lost_before", [0, 1, 2])
 def test_a_forwarded_attempt_is_dispatched_once(lost_before: int) -> None:
     world = World(Policy(attempts=3))
-    store = keep_jobs(world.broker, [b"first"], MemoryBackend())
+    store = keep_jobs(world.broker, chosen(["first"]), MemoryBackend())
     world.client().ask(service=b"first")
 
     def settle() -> None:

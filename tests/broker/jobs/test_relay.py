@@ -4,6 +4,7 @@ import pytest
 
 from polydomo.broker.broker import Broker
 from polydomo.limits import RELAY_AGAIN
+from polydomo.model.name_patterns import PatternMap, chosen
 from polydomo.model.records import PARKED, Request
 from polydomo.stores.memory import MemoryBackend
 from polydomo.wire.frames import join
@@ -11,27 +12,27 @@ from tests.broker.jobs.kept import keep_jobs
 from tests.broker.jobs.machine import HeldStore
 from tests.broker.net import Net, Node, Peer
 
-PATTERNS = [b"kept.*"]
+KEPT = chosen(["kept.*"])
 ID = b"0123456789abcdef"
 
 
 class World:
     """Process 0 with a store, and process 1."""
 
-    def __init__(self, patterns: "list[bytes] | None" = None) -> None:
+    def __init__(self, names: PatternMap[bool] = KEPT) -> None:
         self.net = Net()
-        self.patterns = PATTERNS if patterns is None else patterns
+        self.names = names
         self.first, self.second = self.net.node("a"), self.net.node("b")
         self.backend = MemoryBackend()
         self.store = self._become_first(self.first)
         self.second.broker.siblings.become(1, 2)
-        self.second.broker.relay_jobs(self.patterns)
+        self.second.broker.relay_jobs(self.names)
         self.bridge = self.net.bridge(self.second, self.first, True)
         self.net.settle()
 
     def _become_first(self, node: Node) -> HeldStore:
         node.broker.siblings.become(0, 2)
-        return keep_jobs(node.broker, self.patterns, self.backend)
+        return keep_jobs(node.broker, self.names, self.backend)
 
     def sync(self) -> None:
         """The store writes, and all messages arrive, until nothing happens."""

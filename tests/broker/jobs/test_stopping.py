@@ -1,5 +1,6 @@
 """A broker that stops interrupts an attempt of a durable job: that uses up none of the job's attempts."""
 
+from polydomo.model.name_patterns import chosen
 from polydomo.stores.memory import MemoryBackend
 from tests.broker.jobs.kept import keep_jobs
 from tests.broker.net import Net
@@ -9,7 +10,7 @@ from tests.broker.rig import World
 def test_a_job_that_runs_longer_than_the_grace_time_keeps_its_attempts() -> None:
     world = World()
     backend = MemoryBackend()
-    store = keep_jobs(world.broker, [b"slow"], backend)
+    store = keep_jobs(world.broker, chosen(["slow"]), backend)
     world.client().ask(service=b"slow")
     store.sync()
     worker = world.worker(b"slow", silence=1000)
@@ -26,7 +27,7 @@ def test_a_job_that_runs_longer_than_the_grace_time_keeps_its_attempts() -> None
 def test_a_worker_that_stops_with_its_broker_uses_up_no_attempt() -> None:
     world = World()
     backend = MemoryBackend()
-    store = keep_jobs(world.broker, [b"slow"], backend)
+    store = keep_jobs(world.broker, chosen(["slow"]), backend)
     world.client().ask(service=b"slow")
     store.sync()
     worker = world.worker(b"slow", silence=1000)
@@ -43,7 +44,7 @@ def test_another_broker_that_stops_uses_up_no_attempt() -> None:
     net = Net()
     a, b = net.chain("a", "b")
     backend = MemoryBackend()
-    store = keep_jobs(a.broker, [b"slow"], backend)
+    store = keep_jobs(a.broker, chosen(["slow"]), backend)
     there = b.worker(b"slow")
     net.settle()
     a.peer().ask(b"slow")

@@ -2,6 +2,7 @@
 
 from polydomo.broker.sharing.memoised import Memoiser
 from polydomo.limits import MEMO_PRUNE
+from polydomo.model.name_patterns import PatternMap, chosen
 from polydomo.model.outcomes import CANCELLED, FAILED, NO_WORKER, OK, TIMEOUT
 from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.wire.frames import join
@@ -13,7 +14,11 @@ def start(
 ) -> tuple[World, Memoiser]:
     world = World()
     memoiser = Memoiser(
-        world.broker, world.broker, store or MemoValues(), patterns or ["echo"], {"echo": version} if version else {}
+        world.broker,
+        world.broker,
+        store or MemoValues(),
+        chosen(patterns or ["echo"]),
+        PatternMap({"echo": version} if version else {}),
     )
     world.broker.use_memo(memoiser)
     return world, memoiser

@@ -4,6 +4,7 @@ import pytest
 
 from polydomo.broker.observe import states
 from polydomo.broker.policy import Policy
+from polydomo.model.name_patterns import chosen
 from polydomo.model.tuning import Tuning
 from polydomo.stores.memory import MemoryBackend
 from tests.broker.jobs.kept import keep_jobs
@@ -390,7 +391,7 @@ def test_time_while_the_broker_was_stopped_does_not_count_as_silence(world: Worl
 
 def test_a_wall_clock_that_is_set_does_not_excuse_silence(world: World) -> None:
     """The deadlines of jobs follow the wall clock. One that is overdue after a step does not mean that the broker was stopped."""
-    keep_jobs(world.broker, [b"kept"], MemoryBackend())
+    keep_jobs(world.broker, chosen(["kept"]), MemoryBackend())
     durable = world.broker.durable
     assert durable is not None
     silent, orphan = world.worker(), world.worker()

@@ -184,8 +184,8 @@ def test_the_supervisor_is_killed_and_nothing_is_left(tmp_path: Path) -> None:
 
 
 def test_durable_requests_are_durable_at_every_process(tmp_path: Path) -> None:
-    """eMQP's ``guarantee``, and a service of ``durable.services``: stored by process 0, wherever they arrive."""
-    words = ["--processes", "2", "--durable-services", "kept"]
+    """eMQP's ``guarantee``, and a ``durable`` service: stored by process 0, wherever they arrive."""
+    words = ["--processes", "2", "--service", "kept.durable"]
     with Broker(tmp_path / "data", *words) as broker, ExitStack() as stack:
         stack.enter_context(broker.worker("echo", "--echo"))
         stack.enter_context(broker.worker("kept", "--echo"))
@@ -232,7 +232,7 @@ def test_headers_reach_a_worker_of_another_process(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--memo-services", "a"], "memo.services (flag --memo-services)"),
+        (["--service", "a.memo"], 'service."a".memo (flag --service)'),
         (["--processes", "many"], "processes (flag --processes): must be auto, or a whole number from 1 to 64"),
     ],
 )

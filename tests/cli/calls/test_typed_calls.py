@@ -68,7 +68,7 @@ def test_a_missing_argument_is_named() -> None:
 
 
 def test_memoised_replies_survive_kill_9_and_can_be_removed(tmp_path: Path) -> None:
-    words = ["--memo-services", "upper"]
+    words = ["--service", "upper.memo"]
     with Broker(tmp_path / "data", *words) as broker, broker.worker("upper", "--", "tr", "a-z", "A-Z"):
         assert run("call", "upper", "hello", "--to", broker.url).stdout == b"HELLO\n"
         broker.process.kill()
@@ -86,7 +86,7 @@ def test_memoised_replies_survive_kill_9_and_can_be_removed(tmp_path: Path) -> N
 
 
 def test_memo_of_a_broker_that_memoises_nothing(broker: Broker) -> None:
-    assert b"memo.services" in run("memo", "stats", "--to", broker.url).stdout
+    assert b"memo = true" in run("memo", "stats", "--to", broker.url).stdout
 
 
 def test_open(broker: Broker) -> None:

@@ -17,7 +17,7 @@ from tests.cli.shell import Broker, Running, complaint, run
 @pytest.fixture(scope="module")
 def journalled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that has answered three requests and failed one."""
-    with Broker(tmp_path_factory.mktemp("journalled"), "--journal", "messages", "--journal-bodies", "echo") as broker:
+    with Broker(tmp_path_factory.mktemp("journalled"), "--journal", "messages", "--service", "echo.bodies") as broker:
         worker = polydomo.Worker(broker.url)
         worker.add("echo", lambda call: call.body)
         worker.add("broken", fail)

@@ -12,6 +12,7 @@ from polydomo.journal.reading.replay import Core, asked, comparable_events
 from polydomo.journal.recording.chunk import Run
 from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES
+from polydomo.model.name_patterns import chosen
 from polydomo.wire.frames import join
 from tests.broker.rig import START
 from tests.cli.shell import Broker as Up
@@ -55,7 +56,7 @@ def test_a_broker_that_does_otherwise_is_seen() -> None:
 
 
 def test_only_whole_payloads_are_asked_again() -> None:
-    world, recorder = journalled(run=RUN._replace(max_body=20), bodies=frozenset([b"echo"]))
+    world, recorder = journalled(run=RUN._replace(max_body=20), bodies=chosen(["echo"]))
     client, worker = world.client(), world.worker()
     client.ask(b"short")
     worker.answer()
@@ -68,7 +69,7 @@ def test_only_whole_payloads_are_asked_again() -> None:
 
 
 def test_against_a_broker(tmp_path: Path) -> None:
-    with Up(tmp_path / "one", "--journal", "messages", "--journal-bodies", "upper") as broker:
+    with Up(tmp_path / "one", "--journal", "messages", "--service", "upper.bodies") as broker:
         worker = polydomo.Worker(broker.url)
         worker.add("upper", lambda call: call.text.upper())
         with worker, polydomo.Client(broker.url) as client, polydomo.Client(broker.url, "mdp2") as other:
@@ -102,7 +103,7 @@ def test_a_journal_without_payloads_names_the_setting(tmp_path: Path) -> None:
         pass
     result = run("replay", str(tmp_path))
     assert result.returncode == 1
-    assert b"--journal-bodies SERVICE" in result.stderr
+    assert b"--service SERVICE.bodies" in result.stderr
 
 
 def test_filling_has_the_size_that_was_recorded() -> None:

@@ -13,6 +13,7 @@ from polydomo.journal.reading.audit import audit
 from polydomo.journal.recording.chunk import Run
 from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES, REQUESTS
+from polydomo.model.name_patterns import PatternMap, chosen
 from polydomo.model.outcomes import OK
 from tests.journal.stage import RUN, Row, journalled, live
 
@@ -37,10 +38,12 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.parametrize("seed", range(9))
 def test_columns_and_rows_say_the_same(seed: int) -> None:
-    levels = [Levels(MESSAGES), Levels(REQUESTS), Levels(REQUESTS, {b"echo": MESSAGES, b"resize": schema.OFF})][
-        seed % 3
-    ]
-    bodies = frozenset([b"echo"] if seed % 2 else [])
+    levels = [
+        Levels(MESSAGES),
+        Levels(REQUESTS),
+        Levels(REQUESTS, PatternMap({"echo": MESSAGES, "resize": schema.OFF})),
+    ][seed % 3]
+    bodies = chosen(["echo"] if seed % 2 else [])
     world, recorder = journalled(levels, RUN._replace(max_body=50), bodies, chunk_rows=300)
     live(world, seed)
     rows = recorder.rows()
@@ -120,7 +123,7 @@ def test_level_requests_has_one_row_per_request_and_the_rare_events() -> None:
 
 
 def test_a_service_may_have_its_own_level() -> None:
-    world, recorder = journalled(Levels(REQUESTS, {b"resize": MESSAGES, b"name\xff": schema.OFF}))
+    world, recorder = journalled(Levels(REQUESTS, PatternMap({"resize": MESSAGES, "name\udcff": schema.OFF})))
     live(world, 4)
     rows = recorder.rows()
     first = {row["number"]: row["service"] for row in rows if "event" not in row}
@@ -134,7 +137,7 @@ def test_a_service_may_have_its_own_level() -> None:
 
 
 def test_payloads_are_recorded_only_where_named_and_cut() -> None:
-    world, recorder = journalled(run=RUN._replace(max_body=10), bodies=frozenset([b"echo"]))
+    world, recorder = journalled(run=RUN._replace(max_body=10), bodies=chosen(["echo"]))
     client, echo, other = world.client(), world.worker(b"echo"), world.worker(b"other")
     client.ask(b"short")
     client.ask(b"far too long for it", b"other")
@@ -153,7 +156,7 @@ def test_payloads_are_recorded_only_where_named_and_cut() -> None:
 
 def test_the_memory_of_rows_that_are_not_written_includes_payloads() -> None:
     """A broker that records payloads must count them, or a slow disk lets it exceed its memory limit."""
-    world, recorder = journalled(run=RUN._replace(max_body=5_000), bodies=frozenset([b"echo"]), chunk_rows=4)
+    world, recorder = journalled(run=RUN._replace(max_body=5_000), bodies=chosen(["echo"]), chunk_rows=4)
     client, echo = world.client(), world.worker(b"echo")
     for _ in range(5):
         before = recorder.memory()

@@ -5,7 +5,7 @@ The reference shares nothing with the pipeline but the journal's schema, the buc
 
 from collections.abc import Iterable, Mapping
 
-from polydomo.pipeline.tables.capacity import Objective
+from polydomo.model.objective import Objective
 from tests.pipeline.reference.audit import audit_and_rules
 from tests.pipeline.reference.basics import Row
 from tests.pipeline.reference.capacity import capacity

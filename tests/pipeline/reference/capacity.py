@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from polydomo.journal import schema
 from polydomo.journal.histogram import bucket
-from polydomo.pipeline.tables.capacity import Objective
+from polydomo.model.objective import Objective
 from tests.pipeline.reference.basics import OWN, Row, us, window_of
 from tests.pipeline.reference.journal import Journal
 

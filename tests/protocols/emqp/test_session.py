@@ -4,6 +4,7 @@ import pytest
 
 from polydomo.broker.policy import Policy
 from polydomo.broker.sharing.memoised import Memoiser
+from polydomo.model.name_patterns import PatternMap, chosen
 from polydomo.protocols.emqp.session import EmqpSession
 from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.wire import frames
@@ -230,9 +231,9 @@ def test_a_served_queue_is_not_given_to_default() -> None:
 
 @pytest.mark.parametrize(("memoised", "hits"), [("default", 1), ("nobody", 0)])
 def test_the_service_that_runs_a_request_decides_whether_it_is_memoised(memoised: str, hits: int) -> None:
-    """A queue without workers falls back to ``default``: that service runs the request, and its name is compared with ``memo.services``."""
+    """A queue without workers falls back to ``default``: that service runs the request, and its name decides whether it is memoised."""
     table = Table()
-    memoiser = Memoiser(table.broker, table.broker, MemoValues(), [memoised], {})
+    memoiser = Memoiser(table.broker, table.broker, MemoValues(), chosen([memoised]), PatternMap({}))
     table.broker.use_memo(memoiser)
     worker, client = worker_at(table, slots=2), table.join(EmqpSession)
     for number in range(2):

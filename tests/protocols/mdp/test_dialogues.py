@@ -2,6 +2,7 @@
 
 import pytest
 
+from polydomo.model.name_patterns import PatternMap
 from polydomo.model.tuning import Tuning
 from tests.protocols.mdp.dialogues import DIALOGUES, LIBMDP, MAJORTOMO, Client, Step
 from tests.protocols.mdp.rig import Peer, Rig
@@ -59,7 +60,7 @@ def test_a_published_peer_is_answered_in_its_dialect(name: str) -> None:
 
 @pytest.mark.parametrize(("dialect_name", "dialogue"), [("libmdp", LIBMDP), ("majortomo", MAJORTOMO)])
 def test_a_setting_per_service_skips_the_wait(dialect_name: str, dialogue: list[Step]) -> None:
-    rig = Rig(Tuning(mdp2_dialects={b"tea": dialect_name, b"stream": dialect_name}))
+    rig = Rig(Tuning(mdp2_dialects=PatternMap({"tea": dialect_name, "stream": dialect_name})))
     play(rig, dialogue, set())
     assert rig.notes.violations == []
 

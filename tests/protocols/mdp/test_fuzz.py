@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.broker.policy import Policy
+from polydomo.model.name_patterns import PatternMap
 from polydomo.model.tuning import Tuning
 from polydomo.wire.frames import join
 from tests.protocols.mdp.rig import Rig, long_form
@@ -53,7 +54,7 @@ step = st.tuples(
 @settings(max_examples=250)
 def test_any_frames(steps: "list[tuple[int, list[object], bool, float]]", dialect_name: str) -> None:
     rig = Rig(
-        Tuning(mdp2_dialects={b"echo": dialect_name} if dialect_name else {}),
+        Tuning(mdp2_dialects=PatternMap({"echo": dialect_name} if dialect_name else {})),
         Policy(max_outstanding=4, max_message=1000),
     )
     peers = [rig.peer(b"REQ" if i == 3 else b"DEALER") for i in range(4)]

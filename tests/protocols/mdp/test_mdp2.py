@@ -2,6 +2,7 @@
 
 import pytest
 
+from polydomo.model.name_patterns import PatternMap
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.mdp.mdp2 import ASCII, DIALECTS, LIBMDP, MAJORTOMO, RFC18, RFC18_REQ, Dialect
 from polydomo.wire.frames import join, more
@@ -42,7 +43,8 @@ class Speaker:
 def worker_of(rig: Rig, dialect: Dialect, service: bytes = b"echo") -> Speaker:
     worker = Speaker(rig, dialect)
     if dialect in (MAJORTOMO, LIBMDP):
-        rig.broker.tuning.mdp2_dialects[service] = dialect.name
+        known = rig.broker.tuning.mdp2_dialects.values
+        rig.broker.tuning.mdp2_dialects = PatternMap({**known, service.decode(): dialect.name})
     worker.command(dialect.ready, service)
     return worker
 
@@ -320,7 +322,7 @@ def test_a_disconnect_after_a_held_03_means_majortomo_which_has_not_finished(rig
 
 @pytest.mark.parametrize("dialect_name", ["majortomo", "libmdp"])
 def test_a_setting_per_service_decides_at_ready(dialect_name: str) -> None:
-    rig = Rig(Tuning(mdp2_dialects={b"echo": dialect_name}))
+    rig = Rig(Tuning(mdp2_dialects=PatternMap({"echo": dialect_name})))
     worker, client = Speaker(rig, DIALECTS[dialect_name]), Speaker(rig, DIALECTS[dialect_name])
     worker.command(b"\x01", b"echo")
     assert worker.peer.session.dialect == dialect_name

@@ -8,7 +8,9 @@ from polydomo import limits
 from polydomo.cli.common import flags
 from polydomo.errors import SettingError
 from polydomo.model.listener_roles import ROLES
+from polydomo.model.objective import Objective
 from polydomo.model.tuning import Tuning
+from polydomo.server.settings import services
 from polydomo.server.settings.retired import RETIRED
 from polydomo.server.settings.settings import KINDS, Settings, flag_of, load, variable_of
 from polydomo.server.settings.types import Count, Flag, Header, KeywordTable, Seconds, Size, TextList, Urls
@@ -47,7 +49,7 @@ def test_defaults_stand_in_limits() -> None:
 
 def test_defaults_are_not_shared() -> None:
     Settings().listen.append("tcp://127.0.0.1:1")
-    Settings().mdp.dialects["a"] = "libmdp"
+    Settings().service["a"] = {"memo": True}
     assert Settings() == load()
 
 
@@ -89,8 +91,9 @@ def test_whole_file(tmp_path: Path) -> None:
         [limits]
         max_message = "1MiB"
 
-        [mdp]
-        dialects = { "sum.up" = "majortomo", echo = "libmdp" }
+        [service."sum.*"]
+        dialect = "majortomo"
+        objective = "99.9% in 200ms"
 
         [mdx]
         client_header = "MDX"
@@ -111,7 +114,8 @@ def test_whole_file(tmp_path: Path) -> None:
     assert settings.policy().max_message == limits.MIB
     assert tuning.busy_timeout == 900.0
     assert tuning.beats_missed == 4
-    assert tuning.mdp2_dialects == {b"sum.up": "majortomo", b"echo": "libmdp"}
+    assert tuning.mdp2_dialects.get(b"sum.up") == "majortomo" and tuning.mdp2_dialects.get(b"echo") is None
+    assert tuning.objectives.get(b"sum.up") == Objective(0.2, 0.999)
     assert tuning.mdx_client_header == tuning.mdx_worker_header == b"MDX"
     assert tuning.dbp_silent is False
     assert tuning.dbp_names == ["camera", "stage"]
@@ -125,7 +129,7 @@ def test_every_protocol_key_reaches_the_tuning() -> None:
         "beat": 1.1,
         "beats_missed": 9,
         "busy_timeout": 77,
-        "mdp.dialects": "a=libmdp",
+        "service": "a.dialect=libmdp; a.objective=99% in 1ms",
         "mdx.client_header": "A",
         "mdx.worker_header": "B",
         "dbp.silent": False,
@@ -137,11 +141,9 @@ def test_every_protocol_key_reaches_the_tuning() -> None:
         "bridge.accept": "all",
         "limits.max_client_bytes": 54321,
     }
-    sections = {"mdp", "mdx", "dcp", "dbp", "emqp", "memo"}
+    sections = {"mdx", "dbp", "emqp", "memo"}
     sockets = {
         *ROLES,
-        "memo.services",
-        "memo.versions",
         "memo.max_bytes",
         "memo.max_age",
         "dbp.beacon",
@@ -224,8 +226,23 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name() -> None:
         ("queue_expiry = 'soon'", 'such as "2.5s", "500ms" or "15m", not \'soon\''),
         ("beat = 0.001", "beat ({file}): 1ms must be 0, or from 10ms to 1h"),
         ("beat = '2h'", "beat ({file}): must be from 0s to 1h, not '2h'"),
-        ("mdp.dialects = { echo = 'rfc18' }", "must give 'echo' one of majortomo, libmdp"),
+        ("mdp.dialects = { echo = 'rfc18' }", "mdp.dialects ({file}): must give 'echo' one of majortomo, libmdp"),
         ("mdp.dialects = 3", "must be a table"),
+        ("service = 3", 'service ({file}): must be tables by name pattern, such as [service."billing.*"], not 3'),
+        ("[service]\ndurable = true", 'service ({file}): [service."durable"]: must be a table with some of durable,'),
+        (
+            "[service.'a.*']\ndurabel = true",
+            "service ({file}): [service.\"a.*\"]: unknown option 'durabel'; the options are",
+        ),
+        ("[service.'a']\nretries = 0", '[service."a"]: retries must be a whole number from 1 to 4095, not 0'),
+        (
+            "[service.'a']\nobjective = 'fast'",
+            "objective must be a share and a duration, such as \"99% in 200ms\", not 'fast'",
+        ),
+        ("[service.'a']\nobjective = '101% in 1s'", "objective must be a share and a duration"),
+        ("[service.'a']\ndialect = 'x'", "dialect must be one of majortomo, libmdp, not 'x'"),
+        ("[service.a.b]\nmemo = true", '[service.a.b]: a name with dots needs quotes: [service."a.b"]'),
+        ("[service.'']\nmemo = true", "a name or pattern has 1 to 255 bytes"),
         ("mdx.client_header = 'MDPC01'", "must differ from the headers of the other protocols"),
         ("limits.max_message = '64 parsecs'", "must be a number of bytes, or a number with KiB, MiB or GiB"),
         ("limits.max_message = 1", "limits.max_message ({file}): must be from 1KiB to 1024GiB, not 1"),
@@ -286,6 +303,68 @@ def test_a_key_without_effect_is_a_notice_and_changes_nothing(tmp_path: Path, ke
         assert [row for row in settings.describe() if row.source != "default"] == []
 
 
+OLD = """
+[durable]
+services = ["bill.*", "render"]
+retries = { render = 7 }
+[memo]
+services = ["lint.*"]
+versions = { lint = "2" }
+[mdp]
+dialects = { thumbs = "libmdp" }
+[journal]
+services = { ping = "off" }
+bodies = ["render", "sensors."]
+"""
+NEW = """
+[service."bill.*"]
+durable = true
+[service.render]
+durable = true
+retries = 7
+bodies = true
+[service."lint.*"]
+memo = true
+[service.lint]
+version = "2"
+[service.thumbs]
+dialect = "libmdp"
+[service.ping]
+journal = "off"
+[service."sensors.*"]
+bodies = true
+"""
+
+
+def test_keys_that_moved_to_the_options_of_services_still_count(tmp_path: Path) -> None:
+    old = load(toml(tmp_path, OLD))
+    assert {notice.key for notice in old.notices} == set(services.MOVED)
+    assert all(notice.message == "setting has moved to the options of services" for notice in old.notices)
+    new = load(toml(tmp_path, NEW))
+    assert new.notices == [] and new.service == old.service
+    assert old.sources[services.key_of("render", "retries")] == f"file {tmp_path / 'polydomo.toml'}"
+
+
+def test_a_moved_key_says_what_to_write(tmp_path: Path) -> None:
+    (notice,) = load(toml(tmp_path, "[durable]\nservices = ['a.*', 'b']")).notices
+    assert notice.why == 'write durable = true in [service."a.*"], durable = true in [service."b"]'
+    (notice,) = load(toml(tmp_path, "[memo]\nversions = { a = '2' }")).notices
+    assert notice.why == 'write version = "2" in [service."a"]'
+    (notice,) = load(flags={"durable.retries": "a=2,b=3,c=4,d=5"}).notices
+    assert notice.why == "write --service 'a.retries=2; b.retries=3; c.retries=4', and the same for 1 more"
+    (notice,) = load(environ={"POLYDOMO_MEMO_SERVICES": "a[1-3]"}).notices
+    assert notice.why == "write --service 'a[1-3].memo=true'; [ matches itself now"
+
+
+def test_old_and_new_forms_together(tmp_path: Path) -> None:
+    file = toml(tmp_path, "durable.services = ['a', 'b']\n[service.a]\ndurable = false\nmemo = true")
+    assert load(file).service == {"a": {"durable": False, "memo": True}, "b": {"durable": True}}
+    replaced = load(file, {"POLYDOMO_DURABLE_SERVICES": "c"})  # a variable replaces the file's list
+    assert replaced.service == {"a": {"durable": False, "memo": True}, "c": {"durable": True}}
+    assert load(file, flags={"durable.services": "a"}).service == {"a": {"durable": True, "memo": True}}
+    assert load(file, {"POLYDOMO_DURABLE_SERVICES": "a"}, {"service": "a.durable=no"}).service["a"]["durable"] is False
+
+
 def test_a_key_without_effect_is_not_suggested() -> None:
     assert not set(RETIRED) & set(KINDS)
     assert "beacon_interval" not in complaint(flags={"dbp.beacon_intervall": 1})
@@ -295,6 +374,53 @@ def test_a_key_without_effect_is_not_suggested() -> None:
 def test_flags_without_effect_take_their_values() -> None:
     words = ["--mdp-beat", "5s", "--journal-merge", "--bridge-window=7", "--attempts", "4"]
     assert flags.read(words)[0] == {"mdp.beat": "5s", "journal.merge": "true", "bridge.window": "7", "attempts": "4"}
+
+
+# --- the options of services --------------------------------------------------------------------------------------------
+
+
+def test_options_from_all_sources(tmp_path: Path) -> None:
+    file = toml(tmp_path, "[service.'billing.*']\nretries = 2\ndurable = true\n[service.echo]\nmemo = true\n")
+    environ = {"POLYDOMO_SERVICE": 'billing.*.retries=3; "a.memo".version = 1.0;'}
+    settings = load(file, environ, {"service": "billing.*.durable=off;echo.bodies"})
+    assert settings.service == {
+        "billing.*": {"retries": 3, "durable": False},
+        "echo": {"memo": True, "bodies": True},
+        "a.memo": {"version": "1.0"},
+    }
+    rows = {row.key: row for row in settings.describe()}
+    assert rows['service."billing.*".retries'][1:4] == ("3", "5", "variable POLYDOMO_SERVICE")
+    assert rows['service."billing.*".durable'][1:4] == ("false", "false", "flag --service")
+    assert rows['service."echo".memo'][1:4] == ("true", "false", f"file {file}")
+    assert "service" not in rows and all(row.help for row in rows.values())
+    again = load(flags={"service": KINDS["service"].show(settings.service)})
+    assert again.service == settings.service
+
+
+def test_each_option_comes_from_the_most_specific_pattern() -> None:
+    text = "*.retries=2; billing.*.retries=3; billing.eu.memo; billing.e?.retries=4; *.eu.durable; billing.*.durable=no"
+    settings = load(flags={"service": text})
+    retries, durable, memo = (settings.by_service(option) for option in ("retries", "durable", "memo"))
+    assert [retries.get(name) for name in (b"x", b"billing.us", b"billing.eu")] == [2, 3, 4]
+    assert [durable.get(name) for name in (b"x.eu", b"billing.eu", b"x")] == [True, False, None]
+    assert [memo.get(name) for name in (b"billing.eu", b"billing.us")] == [True, None]
+
+
+def test_of_equally_specific_patterns_the_later_counts() -> None:
+    assert load(flags={"service": "a*c.retries=2; ac*.retries=3"}).by_service("retries").get(b"ac") == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "a.", ".memo", "a.memoo", "a.retries", "a.retries=", "a.objective=1", "a.memo=perhaps"]
+)
+def test_not_options(text: str) -> None:
+    assert complaint(flags={"service": text}).startswith("service (flag --service): ")
+
+
+def test_a_repeated_flag_adds_options() -> None:
+    words = ["--service", "a.memo", "--service=b.retries=3", "--durable-services", "x", "--durable-services", "y"]
+    found, _ = flags.read(words)
+    assert found == {"service": "a.memo;b.retries=3", "durable.services": "x,y"}
 
 
 # --- what keys say together -------------------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from polydomo.broker.jobs.jobs import EXPIRED, Jobs
 from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
 from polydomo.broker.jobs.policy import JobListener, JobPolicy
 from polydomo.broker.jobs.schedules import Schedules
-from polydomo.broker.patterns import Patterns
 from polydomo.broker.requests import outcomes, parking, transitions
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.broker.state import State
@@ -35,6 +34,7 @@ from polydomo.limits import JOB_RELEASED, STORE_ANSWER
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.job_messages import answer_body, error_header, make_id
 from polydomo.model.json_form import iso_time
+from polydomo.model.name_patterns import PatternMap
 from polydomo.model.outcomes import DENIED, FAILED, KEY_REUSED, OK, REFUSED, SHUTDOWN, TIMEOUT
 from polydomo.model.records import DONE, PARKED, Request, Session
 from polydomo.wire.frames import Body, frame
@@ -70,12 +70,12 @@ class Durable:
         broker: State,
         store: Store,
         policy: JobPolicy,
-        patterns: "list[bytes]",
+        names: "PatternMap[bool]",
         zones: Zones,
         listener: JobListener | None = None,
     ) -> None:
         self.broker = broker
-        self.names = Patterns(patterns)  # of services whose requests are durable
+        self.names = names  # of services whose requests are durable
         self.jobs = Jobs(store, self, policy, listener if listener is not None else Recording(broker))
         self.schedules = Schedules(self.jobs, self)
         self.session = JobSession(api)
@@ -215,7 +215,7 @@ class Durable:
 
     def covers(self, name: bytes) -> bool:
         """Whether ordinary requests to this service are durable."""
-        return self.names.covers(name)
+        return self.names.get(name) is True
 
     def accept(self, request: Request, order: DurableOrder, deadline: float) -> Request | None:
         """Turns an ordinary request into a job and waits for its result. None: it was rejected."""

@@ -316,7 +316,10 @@ class Jobs:
         job.tell(attempt)
         backoff = self.backoff_of(job)
         final = (
-            code == FAILED and after < 0 and job.origin == states.REQUEST and job.service not in self.policy.backoffs
+            code == FAILED
+            and after < 0
+            and job.origin == states.REQUEST
+            and self.policy.backoffs.get(job.service) is None
         )
         if final or after == NEVER or code in (TOO_LARGE, DENIED) or job.attempts >= backoff.attempts:
             self.record(job, states.DEAD, code, reason)
@@ -341,7 +344,8 @@ class Jobs:
     def backoff_of(self, job: Job) -> Backoff:
         if job.backoff is not None:
             return job.backoff
-        return self.policy.backoffs.get(job.service, self.policy.backoff)
+        own = self.policy.backoffs.get(job.service)
+        return own if own is not None else self.policy.backoff
 
     # --- end ------------------------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from typing import Protocol
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import Job
 from polydomo.limits import MAX_JOB_BYTES, MAX_JOBS
+from polydomo.model.name_patterns import PatternMap
 from polydomo.model.retry_policy import Backoff
 from polydomo.native import mypyc_attr
 
@@ -14,7 +15,7 @@ class JobPolicy:
 
     def __init__(self) -> None:
         self.backoff = Backoff()  # default number of attempts
-        self.backoffs: dict[bytes, Backoff] = {}  # attempts by service
+        self.backoffs: PatternMap[Backoff] = PatternMap({})  # attempts by service
         self.keep = 0.0  # how long a result is kept, in seconds
         self.keep_dead = 0.0
         self.repeat = 0.0  # how long a repeated ordinary request finds the first one's result, in seconds

@@ -1,6 +1,6 @@
 """Durable requests that arrive at a process without the job store (``polydomo up --processes N``).
 
-Only process 0 has the store. A durable request of another process (a service of ``durable.services``, or eMQP's header ``guarantee``) is
+Only process 0 has the store. A durable request of another process (to a ``durable`` service, or with eMQP's header ``guarantee``) is
 PARKED there, and an internal client sends its content to process 0 as a request to ``polydomo.accept``:
 
     request   {"service", "job", "identity", "attempts", "run_us", "ttl_us", "headers", "trace"}  body*
@@ -15,7 +15,6 @@ time. If the client disconnects, the job continues.
 from polydomo.broker import sessions
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.durable_order import DurableOrder
-from polydomo.broker.patterns import Patterns
 from polydomo.broker.requests import outcomes, parking
 from polydomo.broker.reserved_names import ACCEPT
 from polydomo.broker.state import State
@@ -25,6 +24,7 @@ from polydomo.model import principals
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import InternalLink
 from polydomo.model.job_messages import make_id, read_message
+from polydomo.model.name_patterns import PatternMap
 from polydomo.model.outcomes import FAILED, GAVE_UP, NO_WORKER, OK, REFUSED, SHUTDOWN
 from polydomo.model.records import DONE, PARKED, Request
 from polydomo.model.session import ProtocolSession
@@ -53,10 +53,10 @@ class DurableRelay(ProtocolSession):
     principal = principals.PROCESS
     origin_is_principal = False
 
-    def __init__(self, api: BrokerApi, broker: State, patterns: "list[bytes]") -> None:
+    def __init__(self, api: BrokerApi, broker: State, names: "PatternMap[bool]") -> None:
         super().__init__(api, InternalLink(Hub(), LinkHandler(), "the other processes"))
         self.core = broker
-        self.names = Patterns(patterns)
+        self.names = names
         self.may_request = False  # every request passes ``admission.resolve``
         self.parked: dict[Request, Relayed] = {}
         sessions.internal(broker, self)
@@ -66,7 +66,7 @@ class DurableRelay(ProtocolSession):
 
     def covers(self, name: bytes) -> bool:
         """Whether ordinary requests to this service are durable."""
-        return self.names.covers(name)
+        return self.names.get(name) is True
 
     def accept(self, request: Request, order: DurableOrder, deadline: float) -> Request:
         """Parks an ordinary request and sends its order to process 0."""

@@ -170,6 +170,7 @@ def traffic(broker: State, service: Service) -> Row:
         if tally is not None:
             answered += tally.answered + len(tally.fresh)
             failed += sum(tally.failed.values())
+    objective = broker.tuning.objectives.get(service.name)
     return {
         "queued": service.queue_length + len(parked),
         "oldest_wait_us": microseconds(broker.now - first.accepted) if first is not None else None,
@@ -177,13 +178,14 @@ def traffic(broker: State, service: Service) -> Row:
         "answered": service.answered - answered,
         "failed": service.failed - failed,
         "requeued": service.requeued,
+        "objective": str(objective) if objective is not None else None,
     }
 
 
 def _nothing(name: str) -> Row:
     """A row for a service of the catalog, which clients reach directly."""
     row: Row = {"name": name, "protocols": [], "state": REGISTERING, "cause": "", "workers": 0, "busy": 0, "queued": 0}
-    row.update({"oldest_wait_us": None, "requests": 0, "answered": 0, "failed": 0, "requeued": 0})
+    row.update({"oldest_wait_us": None, "requests": 0, "answered": 0, "failed": 0, "requeued": 0, "objective": None})
     return {**row, **_rates({}, 0, 0.0), "callers": {}}
 
 

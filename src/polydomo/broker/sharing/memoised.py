@@ -10,9 +10,8 @@ from typing import Final
 
 from polydomo.broker.sharing.shared_runs import RunOwner, SharedRuns
 from polydomo.broker.state import State
-from polydomo.limits import MAX_MEMO_NAMES
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.name_patterns import matches
+from polydomo.model.name_patterns import PatternMap
 from polydomo.model.records import Request
 from polydomo.model.shared_run import MEMOISED, SharedRun
 from polydomo.protocols.memo.store_api import MemoValues, StoreFault
@@ -29,33 +28,29 @@ class Memoiser(RunOwner):
         api: BrokerApi,
         broker: State,
         store: MemoValues,
-        patterns: "list[str]",
-        versions: "dict[str, str]",
+        names: "PatternMap[bool]",
+        versions: "PatternMap[str]",
     ) -> None:
         self.core = broker
         self.runs = SharedRuns(api, broker, self, MEMOISED, False)
         self.store = store
-        self.patterns = patterns
-        self.versions = {name.encode(): version for name, version in versions.items()}
+        self.names = names
+        self.versions = versions
         self.hits = 0  # answered from the store
         self.misses = 0  # run by a worker
         self.joined = 0  # answered with the reply to an identical request
         self.faults = 0  # replies that could not be stored
-        self._names: dict[bytes, bool] = {}
 
     def takes(self, service: bytes) -> bool:
         """Whether requests for this service are memoised."""
-        known = self._names.get(service)
-        if known is None:
-            if len(self._names) >= MAX_MEMO_NAMES:
-                self._names.clear()
-            name = service.decode("utf-8", "replace")
-            known = self._names[service] = any(matches(pattern, name) for pattern in self.patterns)
-        return known
+        return self.names.get(service) is True
+
+    def version_of(self, service: bytes) -> str:
+        return self.versions.get(service) or ""
 
     def key_of(self, service: bytes, body: Body) -> bytes:
         digest = blake2b(digest_size=KEY_SIZE)
-        for part in (service, self.versions.get(service, "").encode()):
+        for part in (service, self.version_of(service).encode()):
             digest.update(len(part).to_bytes(4, "big") + part)
         digest.update(body)
         return digest.digest()
@@ -91,7 +86,7 @@ class Memoiser(RunOwner):
         """Stores the reply. Failures are not stored, so the next request runs again."""
         name = run.service.name
         try:
-            self.store.put_reply(run.key, name.decode("utf-8", "replace"), self.versions.get(name, ""), body)
+            self.store.put_reply(run.key, name.decode("utf-8", "replace"), self.version_of(name), body)
         except StoreFault:
             self.faults += 1
 
@@ -122,5 +117,9 @@ class Memoiser(RunOwner):
                 "running": len(self.runs.open),
                 "faults": self.faults,
             }
-            return {"services": self.patterns, **counts, **self.store.stats()}
+            return {
+                "services": [name for name, memo in self.names.values.items() if memo],
+                **counts,
+                **self.store.stats(),
+            }
         return {"error": 'op must be "ls", "stats", or "rm" with a service'}

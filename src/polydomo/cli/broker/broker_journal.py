@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.errors import PolydomoError, SettingError
 from polydomo.limits import JOURNAL_BODY, JOURNAL_TICK, STORY_LOOK, STORY_TIME
+from polydomo.model.name_patterns import PatternMap
 from polydomo.server import logs
 from polydomo.server.data_directory import shares_of
 from polydomo.server.event_log import EventLog
@@ -42,7 +43,7 @@ class JournalOff(NamedTuple):
 class BrokerJournal:
     """The journal of a running broker, or none."""
 
-    def __init__(self, journal: "Journal | JournalOff | None" = None, bodies: frozenset[bytes] = frozenset()) -> None:
+    def __init__(self, journal: "Journal | JournalOff | None" = None, bodies: PatternMap[bool] | None = None) -> None:
         self._without = journal if isinstance(journal, JournalOff) else None
         journal = None if isinstance(journal, JournalOff) else journal
         self.journal = journal
@@ -128,7 +129,7 @@ def end_process() -> None:
 
 def open_here(settings: Settings, plan: ProcessPlan | None = None) -> BrokerJournal:
     """Opens the journal that the settings ask for. Raises SettingError if it was set explicitly and cannot be opened."""
-    bodies = frozenset(encoded(name) for name in settings.journal.bodies)
+    bodies: PatternMap[bool] = settings.by_service("bodies")
     return BrokerJournal(_open(settings, bodies, plan if plan is not None else ProcessPlan()), bodies)
 
 
@@ -143,9 +144,10 @@ def open_journal(settings: Settings, plan: ProcessPlan | None = None) -> Iterato
             kept.journal.stop("the broker ended early")
 
 
-def _open(settings: Settings, bodies: frozenset[bytes], plan: ProcessPlan) -> "Journal | JournalOff | None":
+def _open(settings: Settings, bodies: PatternMap[bool], plan: ProcessPlan) -> "Journal | JournalOff | None":
     wanted = settings.journal
-    if wanted.level == "off" and not any(level != "off" for level in wanted.services.values()):
+    levels: PatternMap[str] = settings.by_service("journal")
+    if wanted.level == "off" and not any(level != "off" for level in levels.values.values()):
         return None
     asked = settings.sources.get("journal.level", DEFAULT)
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
@@ -161,7 +163,7 @@ def _open(settings: Settings, bodies: frozenset[bytes], plan: ProcessPlan) -> "J
     try:
         return Journal(
             Path(settings.data) / "journal",
-            Levels(wanted.level, {encoded(name): level for name, level in wanted.services.items()}),
+            Levels(wanted.level, levels),
             broker_name(settings, plan),
             time.time() - time.monotonic(),
             EventLog(),
@@ -189,7 +191,3 @@ def broker_name(settings: Settings, plan: ProcessPlan) -> str:
     """In the journal. Each process of a broker has a name of its own, since each has its own runs."""
     name = settings.journal.name or f"{socket.gethostname()}:{settings.listeners()[0].address.port}"
     return f"{name}#{plan.index}" if plan.index else name
-
-
-def encoded(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")

@@ -31,6 +31,7 @@ from polydomo.server.connections import listening
 from polydomo.server.logs import say
 from polydomo.server.processes.plan import ProcessPlan
 from polydomo.server.resources import available_memory
+from polydomo.server.settings.services import key_of
 from polydomo.server.settings.settings import DEFAULT, Settings
 from polydomo.wire.address import IPC
 
@@ -68,8 +69,9 @@ def adjust(settings: Settings, count: int) -> None:
         source = settings.sources.get(key, DEFAULT)
         raise SettingError(f"{key} ({source}): {why}; run one process (--processes 1), or leave {key} out")
 
-    if settings.memo.services:
-        refuse("memo.services", "memoised services need one process, since each would keep replies of its own")
+    for pattern in settings.chosen("memo"):
+        why = "memoised services need one process, since each would keep replies of its own"
+        refuse(key_of(pattern, "memo"), why)
     bounds = settings.limits
     bounds.max_memory = (bounds.max_memory or available_memory() // limits.MEMORY_PART) // count
     bounds.max_held_bytes = max(bounds.max_message * 2, bounds.max_held_bytes // count)

@@ -177,7 +177,7 @@ def open_memo(settings: "Settings") -> "MemoStore | NoMemoStore":
         store.disk_share = shares_of(settings.data, settings.limits.max_disk).memo
         return store
     except SettingError as error:
-        if settings.memo.services:
+        if settings.chosen("memo"):
             raise
         logs.say(logs.get("memo"), logging.WARNING, "no memo store is kept", why=str(error))
         return NoMemoStore(str(error))

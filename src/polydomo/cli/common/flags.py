@@ -10,7 +10,8 @@ from polydomo.cli.common.options import CLIENT_VARIABLE
 from polydomo.cli.common.security import VARIABLES
 from polydomo.errors import SettingError
 from polydomo.server.settings import settings
-from polydomo.server.settings.retired import FLAGS_WITHOUT_VALUE, RETIRED
+from polydomo.server.settings.retired import FLAGS_WITHOUT_VALUE
+from polydomo.server.settings.services import MOVED, Services
 from polydomo.server.settings.types import Flag, TextList
 
 BUILD_VARIABLE = "POLYDOMO_COMPILED"  # of `pip install .`; not a setting of the broker
@@ -33,9 +34,7 @@ def read(rest: list[str]) -> tuple[dict[str, str], dict[str, str]]:
 
     A flag that takes several values may be repeated, like ``--listen``.
     """
-    keys = {settings.flag_of(key): key for key in (*settings.KINDS, *RETIRED)} | {
-        flag: key for key, flag in SHORT.items()
-    }
+    keys = {settings.flag_of(key): key for key in settings.ACCEPTED} | {flag: key for key, flag in SHORT.items()}
     found: dict[str, str] = {}
     typed: dict[str, str] = {}
     words = iter(rest)
@@ -52,9 +51,9 @@ def read(rest: list[str]) -> tuple[dict[str, str], dict[str, str]]:
             value = "true" if alone else next(words, "")
             if not value:
                 raise SettingError(f"flag {name}: the value is missing")
-        found[key] = (
-            f"{found[key]},{value}" if key in found and isinstance(settings.KINDS.get(key), TextList) else value
-        )
+        kind = MOVED[key].kind if key in MOVED else settings.KINDS.get(key)
+        joined = ";" if isinstance(kind, Services) else "," if isinstance(kind, TextList) else ""
+        found[key] = f"{found[key]}{joined}{value}" if key in found and joined else value
     return found, typed
 
 

@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 commands = typer.Typer(help="Show and remove stored replies of memoised services.", no_args_is_help=True)
 
-NOT_MEMOISED = "no service is memoised; list services in the setting memo.services"
+NOT_MEMOISED = 'no service is memoised; turn it on for a service with [service."NAME"] memo = true'
 
 COLUMNS = [
     PrintedColumn("service"),

@@ -42,7 +42,7 @@ def tap(
     """Follow the messages of a broker live, with the command names of their protocols.
 
     The broker sends at most a thousand events per second and reports how many it skipped. Payloads are shown only for services
-    listed in the setting `journal.bodies`. The command reconnects when the broker restarts; press Ctrl-C to stop.
+    with the option `bodies`. The command reconnects when the broker restarts; press Ctrl-C to stop.
 
     **Examples**
 

@@ -52,7 +52,7 @@ def replay(
 ) -> None:
     """Send the requests of a journal to a broker again, at the recorded speed or faster.
 
-    The broker that wrote it must have recorded the payloads: `polydomo up --journal messages --journal-bodies resize`. Each
+    The broker that wrote it must have recorded the payloads: `polydomo up --journal messages --service resize.bodies`. Each
     recorded client becomes one connection. The command compares the outcomes with the recorded ones.
 
     **Examples**
@@ -77,7 +77,7 @@ def replay(
     wanted = [one for one in wanted if (service is None or one.service == service) and ended_as(one.outcome, outcome)]
     if not wanted:
         raise PolydomoError(
-            f"{journal} has no request with its whole payload; record with --journal messages --journal-bodies SERVICE"
+            f"{journal} has no request with its whole payload; record with --journal messages --service SERVICE.bodies"
         )
     url = options.address(to)
     with needs_broker(url):

@@ -129,9 +129,9 @@ def run(
     named = [*payloads_in(settings), *(payload or [])]
     tell = (lambda line: None) if quiet else typer.echo
     with engine(master, remote, spark_settings, ui, progress, tell) as session:
+        from polydomo.model.objective import Objective
         from polydomo.pipeline import batch
         from polydomo.pipeline.payloads import parsed
-        from polydomo.pipeline.tables.capacity import Objective
 
         made = {name: Objective(seconds, share) for name, (seconds, share) in wanted.items()}
         options = batch.Options(*span, made, [parsed(one) for one in named], format, tables_in(with_ or []))

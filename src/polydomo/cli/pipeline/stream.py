@@ -69,10 +69,10 @@ def stream(
     pause, bound = seconds(interval), seconds(late)
     stop = stop_event()
     with engine(master, "", spark_settings, ui, False, typer.echo) as session:
+        from polydomo.model.objective import Objective
         from polydomo.pipeline.batch import Options
         from polydomo.pipeline.payloads import parsed
         from polydomo.pipeline.stream import Streaming
-        from polydomo.pipeline.tables.capacity import Objective
 
         made = {name: Objective(time, share) for name, (time, share) in wanted.items()}
         options = Options(

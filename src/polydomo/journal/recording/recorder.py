@@ -23,6 +23,7 @@ from polydomo.journal.recording.chunk_queue import ChunkQueue
 from polydomo.journal.recording.known_peers import KnownPeers
 from polydomo.journal.recording.trace_origin import TraceOrigin
 from polydomo.journal.schema import MESSAGES, OFF
+from polydomo.model.name_patterns import PatternMap, chosen
 from polydomo.model.outcomes import OK
 from polydomo.model.records import NO_HISTORY, Departure, Request, Session, Worker
 from polydomo.native import mypyc_attr
@@ -41,7 +42,7 @@ class JournalRecorder(Recorder):
         levels: Levels,
         inner: Recorder | None = None,
         mark: "memoryview | list[int] | None" = None,
-        bodies: frozenset[bytes] = frozenset(),
+        bodies: "PatternMap[bool] | None" = None,
         trace_parts: bool = False,
         chunk_rows: int = limits.JOURNAL_CHUNK,
         max_chunks: int = limits.JOURNAL_CHUNKS,
@@ -57,7 +58,7 @@ class JournalRecorder(Recorder):
         self.status: Callable[[bool], dict[str, object]] | None = None  # how the journal is; set by its owner
         # the last sequence number, in memory that survives a crash of the process
         self._mark = mark if mark is not None else [0]
-        self._bodies = bodies
+        self._bodies = bodies if bodies is not None else chosen([])
         self._chunk_rows = chunk_rows
         self._mixed = bool(levels.services)
         self._traces = TraceOrigin(trace_parts)
@@ -174,7 +175,7 @@ class JournalRecorder(Recorder):
             self.chunk.allowed[seq] = self._broker.access.recorded_call(request, service.name)
             if not session.origin_is_principal:
                 self.chunk.origins[seq] = session.origin_of(request)
-        if self._bodies and service.name in self._bodies:
+        if self.wants_bodies and self._bodies.get(service.name):
             self.chunk.bodies[seq] = body = bytes(request.body[: self.run.max_body + 1])
             self.chunk.body_bytes += len(body)
 
@@ -292,7 +293,7 @@ class JournalRecorder(Recorder):
         return self.levels.of(self._first_service.get(request.number, request.service.name)) == MESSAGES
 
     def reply_body(self, request: Request, body: Body) -> None:
-        if self._first_service.get(request.number, request.service.name) in self._bodies:
+        if self._bodies.get(self._first_service.get(request.number, request.service.name)):
             self._body = body[: self.run.max_body + 1]
 
     def partial(self, request: Request, worker: Worker, size: int) -> None:
@@ -319,12 +320,8 @@ class JournalRecorder(Recorder):
 
     def published(self, session: Session, topic: bytes, body: Body) -> None:
         self.inner.published(session, topic, body)
-        kept = bytes(body[: self.run.max_body + 1]) if self._bodies and self._records(topic) else b""
+        kept = bytes(body[: self.run.max_body + 1]) if self.wants_bodies and self._bodies.get(topic) else b""
         self._step(schema.PUBLISHED, connection=session.number, topic=topic, size=len(body), body=kept)
-
-    def _records(self, topic: bytes) -> bool:
-        """Whether the topic is named among the payloads to record, or is under a name there that ends with a dot."""
-        return topic in self._bodies or any(name.endswith(b".") and topic.startswith(name) for name in self._bodies)
 
     # --- infrequent events -----------------------------------------------------------------------------------------------------
 

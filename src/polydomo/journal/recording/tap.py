@@ -20,6 +20,7 @@ from polydomo.journal.recording.chunk import NO_PEER, Peer, Run
 from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.journal.recording.tee import Tee
 from polydomo.model.json_form import iso_time
+from polydomo.model.name_patterns import PatternMap
 from polydomo.model.records import Request, Session, Worker
 from polydomo.wire.frames import Body, frame
 
@@ -32,7 +33,7 @@ Row = dict[str, Any]
 class Tap:
     """Adds a recorder to the broker's while there are subscribers. ``tick`` is called by the loop."""
 
-    def __init__(self, broker: Broker, recorder: Recorder, run: Run, bodies: frozenset[bytes] = frozenset()) -> None:
+    def __init__(self, broker: Broker, recorder: Recorder, run: Run, bodies: "PatternMap[bool] | None" = None) -> None:
         self._broker = broker
         self._recorder = recorder
         self._run = run
@@ -72,7 +73,7 @@ class Tap:
 class Watcher(JournalRecorder):
     """Collects the events of one tick."""
 
-    def __init__(self, broker: Broker, run: Run, bodies: frozenset[bytes]) -> None:
+    def __init__(self, broker: Broker, run: Run, bodies: "PatternMap[bool] | None") -> None:
         super().__init__(run, Levels(schema.MESSAGES), bodies=bodies, chunk_rows=1 << 60)
         self.attach(broker)
         self.skipped = 0

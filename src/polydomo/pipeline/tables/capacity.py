@@ -16,7 +16,6 @@ The objective: a share ``target`` of all requests ends with ``ok`` within ``obje
 rest; ``budget_used`` over 1 means that the objective was missed.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from polydomo.pipeline.sql import BROKERS_OWN, bucket, placed, sql, window_of
@@ -28,12 +27,6 @@ if TYPE_CHECKING:
 LEAST_TURNS = 100
 STEPS = 1000
 IDLE_SECONDS = 10  # a longer gap between two arrivals is idle time
-
-
-@dataclass(frozen=True)
-class Objective:
-    seconds: float = 1.0
-    target: float = 0.99
 
 
 # The variations are rounded: for equal times, floating point would leave noise that depends on the order of summation.

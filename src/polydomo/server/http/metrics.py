@@ -163,6 +163,8 @@ def _services(page: Page, server: Host) -> None:
     workers: list[Sample] = []
     idle: list[Sample] = []
     queued: list[Sample] = []
+    within: list[Sample] = []
+    share: list[Sample] = []
     rest = [0, 0, 0]
     for place, service in enumerate(inspection.services(server.broker)):
         figures = len(service.workers), len(service.idle), service.queue_length
@@ -171,6 +173,10 @@ def _services(page: Page, server: Host) -> None:
             workers.append((who, figures[0]))
             idle.append((who, figures[1]))
             queued.append((who, figures[2]))
+            objective = server.tuning.objectives.get(service.name)
+            if objective is not None:
+                within.append((who, objective.seconds))
+                share.append((who, objective.target))
         else:
             rest = [a + b for a, b in zip(rest, figures, strict=True)]
     if len(server.broker.services) > limits.METRICS_SERVICES:
@@ -181,6 +187,11 @@ def _services(page: Page, server: Host) -> None:
         "polydomo_service_idle_workers", GAUGE, "Workers that are currently ready for a request of the service.", idle
     )
     page.family("polydomo_service_queue", GAUGE, "Requests currently waiting for a worker.", queued)
+    if within:
+        page.family("polydomo_service_objective_seconds", GAUGE, "Latency objective of the service.", within)
+        page.family(
+            "polydomo_service_objective_ratio", GAUGE, "Share of requests that should be answered within it.", share
+        )
 
 
 def _requests(page: Page, server: Host) -> None:

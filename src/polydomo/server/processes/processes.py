@@ -20,7 +20,7 @@ from polydomo.server.connections import listening
 from polydomo.server.connections.connection import Connection
 from polydomo.server.connections.outgoing import OutgoingConnection
 from polydomo.server.host import Host
-from polydomo.server.job_store import OFF, patterns_of
+from polydomo.server.job_store import OFF
 from polydomo.server.processes.handover import Handover, HandoverReceiver
 from polydomo.wire.address import IPC, Address
 from polydomo.wire.link import Link
@@ -30,7 +30,7 @@ def pass_jobs_on(server: Host) -> None:
     """In a process without the job store: durable requests go to process 0. Called before ``start``."""
     settings = server.settings
     if settings.store != OFF:
-        server.broker.relay_jobs(patterns_of(settings))
+        server.broker.relay_jobs(settings.by_service("durable"))
 
 
 class Others:

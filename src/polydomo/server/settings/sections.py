@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from polydomo import limits
+from polydomo.model.objective import Objective
 from polydomo.model.tuning import Tuning
 from polydomo.server.settings.types import (
     Broadcast,
     Choice,
     Count,
-    CountTable,
     Flag,
     Header,
-    KeywordTable,
     Kind,
     ListenAddress,
+    ObjectiveText,
     Seconds,
     Size,
     Targets,
@@ -78,15 +78,6 @@ class LimitsSection:
 
 
 @dataclass
-class Mdp:
-    dialects: dict[str, str] = setting(
-        {},
-        KeywordTable("majortomo", "libmdp"),
-        "MDP/0.2 dialect of each service's workers; without it, the dialect is detected",
-    )
-
-
-@dataclass
 class Mdx:
     client_header: bytes = setting(Tuning.mdx_client_header, Header(*_OTHER_HEADERS), "frame 0 of MDX clients")
     worker_header: bytes = setting(Tuning.mdx_worker_header, Header(*_OTHER_HEADERS), "frame 0 of MDX workers")
@@ -129,10 +120,6 @@ class Emqp:
 @dataclass
 class Memo:
     queue_expiry: float = setting(limits.MEMO_QUEUE_EXPIRY, Seconds(), "how long a memo01 job waits for a worker")
-    services: list[str] = setting([], TextList(), "services whose replies are stored and reused; * matches anything")
-    versions: dict[str, str] = setting(
-        {}, Texts(), "versions of memoised services; a new version invalidates stored replies"
-    )
     max_bytes: int = setting(
         limits.MEMO_KEEP_BYTES, Size(), "maximum size of all stored replies; the least recently used are evicted"
     )
@@ -192,19 +179,15 @@ class Values:
     dial: bool = setting(True, Flag(), "subscribe to the publishers named in DBP registrations")
 
 
-_LEVELS = ("off", "requests", "messages")
+LEVELS = ("off", "requests", "messages")
 
 
 @dataclass
 class JournalSection:
-    level: str = setting(
-        "requests", Choice(*_LEVELS), "what is recorded: nothing, every request, or also every message"
-    )
-    services: dict[str, str] = setting({}, KeywordTable(*_LEVELS), "level of individual services")
+    level: str = setting("requests", Choice(*LEVELS), "what is recorded: nothing, every request, or also every message")
     name: str = setting(
         "", Text(empty=True), "the broker's name in the journal; empty: the machine's name and the port"
     )
-    bodies: list[str] = setting([], TextList(), "services whose payloads are also recorded, at level messages")
     trace_parts: bool = setting(
         False,
         Flag(),
@@ -222,21 +205,11 @@ class JournalSection:
 
 @dataclass
 class DurableJobs:
-    services: list[str] = setting(
-        [],
-        TextList(),
-        "services whose ordinary requests are stored in the job store: names, or prefixes such as bill.*",
-    )
     attempts: int = setting(
         limits.JOB_ATTEMPTS, Count(most=limits.MAX_JOB_ATTEMPTS), "default number of attempts of a job"
     )
     backoff_first: float = setting(limits.JOB_BACKOFF_FIRST, Seconds(least=0.0), "delay before the second attempt")
     backoff_most: float = setting(limits.JOB_BACKOFF_MOST, Seconds(least=0.0), "maximum delay between attempts")
-    retries: dict[str, int] = setting(
-        {},
-        CountTable(most=limits.MAX_JOB_ATTEMPTS),
-        "number of attempts for jobs and durable requests of individual services",
-    )
     keep: float = setting(limits.JOB_KEEP, Seconds(least=1.0, most=3650 * 86400.0), "how long results are kept")
     keep_dead: float = setting(
         limits.JOB_KEEP_DEAD, Seconds(least=1.0, most=3650 * 86400.0), "how long dead jobs are kept"
@@ -257,4 +230,26 @@ class DurableJobs:
         "",
         Text(empty=True),
         "with PostgreSQL: the address for clients when this broker is the leader; empty: the first listener",
+    )
+
+
+@dataclass
+class ServiceOptions:
+    """The options of ``[service."PATTERN"]``. A service has each option from the most specific pattern that sets it."""
+
+    durable: bool = setting(False, Flag(), "store ordinary requests to the service in the job store")
+    retries: int = setting(
+        limits.JOB_ATTEMPTS,
+        Count(most=limits.MAX_JOB_ATTEMPTS),
+        "number of attempts for its jobs and durable requests, instead of durable.attempts; reported failures are retried too",
+    )
+    memo: bool = setting(False, Flag(), "store its replies, and reuse them for equal requests")
+    version: str = setting("", Text(empty=True), "its version; a new one invalidates stored replies")
+    dialect: str = setting(
+        "", Choice("majortomo", "libmdp"), "MDP/0.2 dialect of its workers; without it, the dialect is detected"
+    )
+    journal: str = setting("requests", Choice(*LEVELS), "what is recorded of its requests, instead of journal.level")
+    bodies: bool = setting(False, Flag(), "record its payloads too, at level messages; the pattern also matches topics")
+    objective: Objective = setting(
+        Objective(), ObjectiveText(), 'its latency objective, such as "99% in 200ms"; shown beside its latencies'
     )

@@ -21,8 +21,10 @@ from polydomo import limits
 from polydomo.broker.policy import Policy
 from polydomo.errors import SettingError
 from polydomo.model.listener_roles import ROLES, SHARED, Role
+from polydomo.model.name_patterns import PatternMap
 from polydomo.model.tuning import Tuning
 from polydomo.server.resources import available_memory
+from polydomo.server.settings import services
 from polydomo.server.settings.retired import RETIRED
 from polydomo.server.settings.sections import (
     Bridge,
@@ -32,7 +34,6 @@ from polydomo.server.settings.sections import (
     Http,
     JournalSection,
     LimitsSection,
-    Mdp,
     Mdx,
     Memo,
     Values,
@@ -131,8 +132,8 @@ class Settings:
     requeue_after_partial: bool = setting(
         False, Flag(), "requeue a lost request even if a partial reply has reached its client"
     )
+    service: services.Options = setting({}, services.Services(), services.HELP)
     limits: LimitsSection = field(default_factory=LimitsSection)
-    mdp: Mdp = field(default_factory=Mdp)
     mdx: Mdx = field(default_factory=Mdx)
     dbp: Dbp = field(default_factory=Dbp)
     emqp: Emqp = field(default_factory=Emqp)
@@ -194,10 +195,19 @@ class Settings:
             skip_slow=self.values.slow == "skip",
             mdx_client_header=self.mdx.client_header,
             mdx_worker_header=self.mdx.worker_header,
-            mdp2_dialects={name.encode("utf-8", "surrogateescape"): word for name, word in self.mdp.dialects.items()},
+            mdp2_dialects=self.by_service("dialect"),
+            objectives=self.by_service("objective"),
             dbp_silent=self.dbp.silent,
             dbp_names=list(self.dbp.names),
         )
+
+    def by_service(self, option: str) -> PatternMap[Any]:
+        """One option of ``[service."PATTERN"]``, for all patterns that set it."""
+        return PatternMap({pattern: found[option] for pattern, found in self.service.items() if option in found})
+
+    def chosen(self, option: str) -> list[str]:
+        """The patterns that turn an option on."""
+        return [pattern for pattern, found in self.service.items() if found.get(option)]
 
     def get(self, key: str) -> Any:
         section, _, name = key.rpartition(".")
@@ -206,10 +216,18 @@ class Settings:
     def describe(self) -> list[Described]:
         """Every key with its value, default, source and help text."""
         plain = Settings()
-        return [
+        rows = [
             Described(key, kind.show(self.get(key)), kind.show(plain.get(key)), self.sources.get(key, DEFAULT), help)
             for key, kind, help in _declared()
+            if key != services.KEY or not self.service
         ]
+        for pattern, found in self.service.items():
+            for option, value in found.items():
+                key, kind = services.key_of(pattern, option), services.OPTIONS[option]
+                source = self.sources.get(key, DEFAULT)
+                default = kind.show(services.DEFAULTS[option])
+                rows.append(Described(key, kind.show(value), default, source, services.HELPS[option]))
+        return rows
 
 
 def load(
@@ -221,14 +239,15 @@ def load(
     """Reads and validates all sources. None means that a flag was not given; an empty variable counts as not set. ``names`` has the flags
     whose name is not that of ``flag_of``, by key."""
     settings = Settings()
+    moved: dict[str, tuple[Any, str]] = {}  # keys that are options of services now; a later source replaces the value
     environ = environ or {}
     from_flag = file is not None
     path = file if from_flag else environ.get(FILE_VARIABLE) or None
     if path is not None:
         place = "flag --config" if from_flag else f"variable {FILE_VARIABLE}"
         for key, value in _flatten(read_toml(Path(path), place), f"file {path}"):
-            _put(settings, key, value, f"file {path}")
-    variables = {variable_of(key): key for key in (*KINDS, *RETIRED)}
+            _put(settings, key, value, f"file {path}", moved)
+    variables = {variable_of(key): key for key in ACCEPTED}
     for name, text in sorted(environ.items()):
         if name.startswith(PREFIX) and name != FILE_VARIABLE and not _NOT_OURS.fullmatch(name):
             if name not in variables:
@@ -237,13 +256,15 @@ def load(
                     f"variable {name}: unknown setting{_suggest(name.removeprefix(PREFIX), known, PREFIX)}"
                 )
             if text:
-                _put(settings, variables[name], text, f"variable {name}")
+                _put(settings, variables[name], text, f"variable {name}", moved)
     for key, value in (flags or {}).items():
         if value is not None:
             name = (names or {}).get(key) or flag_of(key)
-            if key not in KINDS and key not in RETIRED:
+            if key not in ACCEPTED:
                 raise SettingError(f"flag {name}: unknown setting{_suggest(key, KINDS)}")
-            _put(settings, key, value, f"flag {name}")
+            _put(settings, key, value, f"flag {name}", moved)
+    for key, (value, source) in moved.items():
+        _move(settings, key, value, source)
     _check(settings)
     return settings
 
@@ -266,8 +287,10 @@ def _declared() -> Iterator[tuple[str, Kind[Any], str]]:
                 yield f"{outer.name}.{inner.name}", inner.metadata["kind"], inner.metadata["help"]
 
 
+_ORDER = ("file", "variable", "flag")  # of sources; a later one counts more
 KINDS: dict[str, Kind[Any]] = {key: kind for key, kind, _ in _declared()}
-_SECTIONS = {key.partition(".")[0] for key in (*KINDS, *RETIRED) if "." in key}
+ACCEPTED = (*KINDS, *RETIRED, *services.MOVED)  # in files, variables and flags
+_SECTIONS = {key.partition(".")[0] for key in ACCEPTED if "." in key}
 
 
 def _flatten(table: dict[str, object], source: str) -> Iterator[tuple[str, object]]:
@@ -291,7 +314,7 @@ def _flatten(table: dict[str, object], source: str) -> Iterator[tuple[str, objec
 
 
 def _known(key: str, source: str) -> str:
-    if key not in KINDS and key not in RETIRED:
+    if key not in ACCEPTED:
         raise SettingError(f"{key} ({source}): unknown setting{_suggest(key, KINDS)}")
     return key
 
@@ -311,19 +334,42 @@ def _suggest(name: str, known: Collection[str], prefix: str = "") -> str:
     )
 
 
-def _put(settings: Settings, key: str, value: object, source: str) -> None:
+def _put(settings: Settings, key: str, value: object, source: str, moved: dict[str, tuple[Any, str]]) -> None:
     if key in RETIRED:
         settings.notices.append(Notice("setting has no effect any more", key, source, RETIRED[key]))
         return
     try:
-        read = KINDS[key].read(value)
+        read = (services.MOVED[key].kind if key in services.MOVED else KINDS[key]).read(value)
     except ValueError as error:
         raise SettingError(f"{key} ({source}): {error}, not {_shown(value)}") from None
     except SettingError as error:
         raise SettingError(f"{key} ({source}): {error}") from None
+    if key in services.MOVED:
+        moved[key] = read, source
+        return
+    settings.sources[key] = source
+    if key == services.KEY:  # each option of each pattern is a value of its own
+        for pattern, found in read.items():
+            settings.service.setdefault(pattern, {}).update(found)
+            settings.sources.update({services.key_of(pattern, option): source for option in found})
+        return
     section, _, name = key.rpartition(".")
     setattr(settings.get(section) if section else settings, name, read)
-    settings.sources[key] = source
+
+
+def _move(settings: Settings, key: str, value: Any, source: str) -> None:
+    """Takes a key of an earlier version as options of services. A source that counts more has the last word."""
+    _, option, translate = services.MOVED[key]
+    values = translate(value)
+    for pattern, translated in values.items():
+        own = services.key_of(pattern, option)
+        if _ORDER.index(settings.sources.get(own, "file").split()[0]) <= _ORDER.index(source.split()[0]):
+            if own in settings.sources and settings.sources[own].split()[0] == source.split()[0]:
+                continue  # both are in the same place: the new form counts
+            settings.service.setdefault(pattern, {})[option] = translated
+            settings.sources[own] = source
+    advice = services.advice(option, values, source.startswith("file"))
+    settings.notices.append(Notice("setting has moved to the options of services", key, source, advice))
 
 
 def _shown(value: object) -> str:

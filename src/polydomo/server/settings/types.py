@@ -10,6 +10,8 @@ from typing import Generic, TypeVar
 
 from polydomo.errors import SettingError
 from polydomo.model import durations
+from polydomo.model.objective import EXPECTED as OBJECTIVE
+from polydomo.model.objective import Objective, read_objective
 from polydomo.stores.urls import without_password
 from polydomo.wire.address import parse_url
 
@@ -231,6 +233,16 @@ class Header(Kind[bytes]):
         text = value.decode("ascii", "replace")
         # a string that begins with 0x would be read as hex
         return text if value.isascii() and text.isprintable() and not text.startswith("0x") else "0x" + value.hex()
+
+
+class ObjectiveText(Kind[Objective]):
+    """A latency objective."""
+
+    def read(self, value: object) -> Objective:
+        found = read_objective(value) if isinstance(value, str) else None
+        if found is None:
+            raise ValueError(f"must be {OBJECTIVE}")
+        return found
 
 
 class KeywordTable(Kind[dict[str, str]]):
