@@ -3,13 +3,13 @@
 import json
 from collections import deque
 from typing import Any
+from urllib.parse import quote
 
 import httptools
 
 from polydomo.protocols import registry
 from polydomo.protocols.ends import Cancelled, ClientEnd, Delivery, Event, Failure, Frames, Reply, WorkerEnd
 from polydomo.web.content import FRAMES_JSON, frame_from_json, frame_to_json
-from polydomo.wire.http.head import quote
 from polydomo.wire.link import Hub, Link, LinkHandler
 
 LEASE = 20  # seconds; shorter than the silence that the other protocols are allowed
@@ -110,7 +110,7 @@ class HttpClientEnd(ClientEnd):
         idempotency_key: bytes = b"",
     ) -> None:
         self.keys.append(key)
-        path = "/v1/call/" + quote(service.decode())
+        path = "/v1/call/" + quote(service.decode(), safe="")
         fields = {"Content-Type": FRAMES_JSON, "Accept": "application/x-ndjson"}
         if self.prefer:
             fields["Prefer"] = self.prefer
@@ -161,7 +161,7 @@ class HttpWorkerEnd(WorkerEnd):
         self.poll()
 
     def poll(self) -> None:
-        path = f"/v1/work/{quote(self.service.decode())}?wait=300&lease={LEASE}&bound"
+        path = f"/v1/work/{quote(self.service.decode(), safe='')}?wait=300&lease={LEASE}&bound"
         self.asked.append(False)
         self.out.append([request(path, {"Accept": "application/json"}, b"")])
 
@@ -216,5 +216,5 @@ class HttpWorkerEnd(WorkerEnd):
             self.release(delivery)
             return False
         self.held = None
-        self.say(delivery, f"failure={quote(code)}&next&wait=300&bound", text.encode(), "text/plain")
+        self.say(delivery, f"failure={quote(code, safe='')}&next&wait=300&bound", text.encode(), "text/plain")
         return False

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import quote
 
 from polydomo import __version__
 from polydomo.model.service_schema import JSON_ENCODING, TEXT_ENCODING, ServiceSchema
 from polydomo.web.content import JSON, OCTETS, PROBLEM, TEXT
 from polydomo.web.schema_page import SchemaPage
 from polydomo.web.session import Endpoint, HttpSession
-from polydomo.wire.http.head import RequestHead, quote
+from polydomo.wire.http.head import RequestHead
 
 Row = dict[str, object]
 
@@ -56,7 +57,8 @@ def path_text(name: str, schema: ServiceSchema) -> str:
     """The entry of one service in the document."""
     if not schema.described:
         schema.described = json.dumps({"post": operation(name, schema)}, separators=(",", ":"))
-    return f"{json.dumps(f'/v1/call/{quote(name)}')}:{schema.described}"
+    path = "/v1/call/" + quote(name, safe="")
+    return f"{json.dumps(path)}:{schema.described}"
 
 
 def operation(name: str, schema: ServiceSchema) -> Row:
@@ -101,8 +103,8 @@ def _response(name: str, schema: ServiceSchema) -> Row:
 
 
 def _at(name: str) -> str:
-    path = f"/v1/call/{quote(name)}".replace("~", "~0").replace("/", "~1")
-    return f"#/paths/{quote(path, '~')}/post"
+    path = f"/v1/call/{quote(name, safe='')}".replace("~", "~0").replace("/", "~1")
+    return f"#/paths/{quote(path, safe='')}/post"
 
 
 def relocated(value: object, where: str) -> object:

@@ -6,6 +6,7 @@ open.
 """
 
 from typing import Final
+from urllib.parse import quote
 
 from polydomo.limits import (
     HTTP_LEASE,
@@ -35,7 +36,7 @@ from polydomo.web.content import (
 )
 from polydomo.web.session import Endpoint, Exchange, HttpSession, Poll
 from polydomo.wire.close_reason import CloseCause, CloseReason
-from polydomo.wire.http.head import HttpError, RequestHead, quote
+from polydomo.wire.http.head import HttpError, RequestHead
 from polydomo.wire.link import Hub, LinkHandler
 
 OFFERED: Final = (OCTETS, TEXT, MULTIPART, JSON, FRAMES_JSON)
@@ -191,7 +192,9 @@ class HttpWorker(ProtocolSession):
         self.set_alarm(LEASE_OVER, self.lease)
         poll.session.carried = None
         content_type, content = response_body(poll.media, request.body, self.broker.random_bytes)
-        service = quote(request.service.name.decode("utf-8", "surrogateescape").encode("utf-8", "replace").decode())
+        service = quote(
+            request.service.name.decode("utf-8", "surrogateescape").encode("utf-8", "replace").decode(), safe=""
+        )
         headers = [
             f"Polydomo-Token: {self.token}",
             f"Polydomo-Worker: {self.name}",
@@ -206,7 +209,7 @@ class HttpWorker(ProtocolSession):
             headers.append(f"Polydomo-Job: {job.id}")
             headers.append(f"Polydomo-Attempt: {request.attempts}")
             if job.key:
-                headers.append(f"Idempotency-Key: {quote(job.key)}")
+                headers.append(f"Idempotency-Key: {quote(job.key, safe='')}")
         ref = first_ref(request.ref)
         trace = ref.trace if isinstance(ref, Exchange) else job.trace if job is not None else ""
         if trace:

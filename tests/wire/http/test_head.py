@@ -1,9 +1,11 @@
 """HTTP requests from bytes: every split, every limit, and the ways to smuggle a request."""
 
+from urllib.parse import quote
+
 import pytest
 
 from polydomo import limits
-from polydomo.wire.http.head import HttpError, RequestHead, quote, read_head, unquote
+from polydomo.wire.http.head import REASONS, HttpError, RequestHead, read_head, unquote
 from polydomo.wire.http.reader import HEAD, MESSAGE, NEED_DATA, RequestReader
 
 Seen = list[tuple[str, str, bytes]]
@@ -85,7 +87,19 @@ def test_malformed_escapes_are_rejected(text: str) -> None:
 
 def test_quoting_is_undone() -> None:
     text = "a/b c%é\0"
-    assert unquote(quote(text)) == text
+    assert unquote(quote(text, safe="")) == text
+
+
+def test_reasons_are_those_of_the_rfc_with_every_python() -> None:
+    shown = [REASONS[status] for status in (200, 404, 413, 414, 422, 431)]
+    assert shown == [
+        "OK",
+        "Not Found",
+        "Content Too Large",
+        "URI Too Long",
+        "Unprocessable Content",
+        "Request Header Fields Too Large",
+    ]
 
 
 def test_connection_options() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Final
+from urllib.parse import quote
 
 from polydomo.limits import (
     MAX_CONTROL,
@@ -43,7 +44,7 @@ from polydomo.web.memodb.reader import CborReader, JsonReader, NodeReader, Octet
 from polydomo.web.session import STATUS, Endpoint, HttpSession, Poll
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import split
-from polydomo.wire.http.head import HttpError, RequestHead, quote
+from polydomo.wire.http.head import HttpError, RequestHead
 from polydomo.wire.link import Hub, LinkHandler
 
 IMMUTABLE: Final = b"Cache-Control: max-age=604800, immutable\r\n"
@@ -184,7 +185,7 @@ class HeadEndpoint(NodeEndpoint):
         if path in ([], [""]):
             if head.method == "PUT":
                 raise HttpError(405, "PUT /head/NAME", close=False)
-            self.send_list(session, head, Following(store.heads, lambda name: f"/head/{quote(name, '/')}").next)
+            self.send_list(session, head, Following(store.heads, lambda name: f"/head/{quote(name, safe='/')}").next)
             return
         name = read_string("/".join(path))
         if head.method == "PUT":
@@ -248,7 +249,9 @@ class MemoCallEndpoint(NodeEndpoint):
         if path in ([], [""]):
             self._allow(reads, "GET, HEAD")
             self.demand(session, "call", "memodb")
-            self.send_list(session, head, Following(self.memo.store.funcs, lambda func: f"/call/{quote(func)}").next)
+            self.send_list(
+                session, head, Following(self.memo.store.funcs, lambda func: f"/call/{quote(func, safe='')}").next
+            )
             return
         func = read_string(path[0])
         if len(func.encode()) > MAX_SERVICE_NAME:
@@ -288,7 +291,7 @@ class MemoCallEndpoint(NodeEndpoint):
             calls = self.memo.store.calls(func, last, most)
             if calls:
                 last[:] = calls[-1]
-            return [f"/call/{quote(func)}/{','.join(cid.text() for cid in args)}" for args in calls]
+            return [f"/call/{quote(func, safe='')}/{','.join(cid.text() for cid in args)}" for args in calls]
 
         self.send_list(session, head, after)
 

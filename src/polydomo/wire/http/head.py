@@ -5,7 +5,10 @@ to be lenient and request smuggling depends on it, this one is strict: one frami
 before a colon.
 """
 
+import re
+from http import HTTPStatus
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 import httptools
 
@@ -18,40 +21,11 @@ METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
 # The first four bytes of a request: how a listener recognises HTTP. CONNECT and TRACE are recognised too, and answered with 501.
 BEGINNINGS: Final = frozenset(f"{method} "[:4].encode() for method in (*METHODS, "CONNECT", "TRACE"))
 
-REASONS: Final = {
-    100: "Continue",
-    101: "Switching Protocols",
-    200: "OK",
-    201: "Created",
-    202: "Accepted",
-    204: "No Content",
-    302: "Found",
-    304: "Not Modified",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    406: "Not Acceptable",
-    408: "Request Timeout",
-    409: "Conflict",
-    410: "Gone",
-    411: "Length Required",
+# RFC 9110's names; those of three statuses are older in Python before 3.13.
+REASONS: Final = {status.value: status.phrase for status in HTTPStatus} | {
     413: "Content Too Large",
     414: "URI Too Long",
-    415: "Unsupported Media Type",
-    417: "Expectation Failed",
-    421: "Misdirected Request",
     422: "Unprocessable Content",
-    426: "Upgrade Required",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    502: "Bad Gateway",
-    503: "Service Unavailable",
-    504: "Gateway Timeout",
-    505: "HTTP Version Not Supported",
 }
 
 # Headers that must not be repeated: readers could disagree on which value counts.
@@ -59,6 +33,8 @@ SINGLE: Final = frozenset(
     "host content-length transfer-encoding content-type authorization expect upgrade sec-websocket-key sec-websocket-version "
     "idempotency-key polydomo-timeout polydomo-token polydomo-worker traceparent".split()
 )
+
+_MALFORMED: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
 
 CHUNKED: Final = -1  # RequestHead.body_size of a chunked body
 
@@ -127,33 +103,13 @@ def unquote(text: str, plus: bool = False) -> str:
         text = text.replace("+", " ")
     if "%" not in text:
         return text
-    first, *rest = text.split("%")
-    out = [first.encode()]
-    for piece in rest:
-        try:
-            if len(piece) < 2 or not piece[:2].isalnum():
-                raise ValueError
-            out.append(bytes((int(piece[:2], 16),)))
-        except ValueError:
-            raise HttpError(400, f"the target has a malformed percent escape: %{piece[:2]}", close=False) from None
-        out.append(piece[2:].encode())
+    wrong = _MALFORMED.search(text)
+    if wrong is not None:
+        raise HttpError(400, f"the target has a malformed percent escape: {wrong[0]}", close=False)
     try:
-        return b"".join(out).decode()
+        return unquote_to_bytes(text).decode()
     except UnicodeDecodeError:
         raise HttpError(400, "the target is not UTF-8 after percent-decoding", close=False) from None
-
-
-_SAFE: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-
-
-def quote(text: str, safe: str = "") -> str:
-    """Percent-encoding of a path segment or a query value; the characters of ``safe`` stay as they are.
-
-    >>> quote("a/b c")
-    'a%2Fb%20c'
-    """
-    keep = _SAFE | frozenset(safe.encode())
-    return "".join(chr(byte) if byte in keep else f"%{byte:02X}" for byte in text.encode())
 
 
 class _Collector:
