@@ -13,6 +13,7 @@ import typer
 
 from polydomo.errors import PolydomoError, SettingError
 from polydomo.model.durations import EXPECTED, read_duration
+from polydomo.model.objective import Objective, read_objective
 
 if TYPE_CHECKING:
     from polydomo.pipeline.session import LazySpark
@@ -100,8 +101,8 @@ def run(
     objective: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="SERVICE=TIME:PERCENT",
-            help="Latency objective of a service, such as resize=200ms:99.9; * is any service.",
+            metavar="SERVICE=OBJECTIVE",
+            help="Latency objective of a service, such as 'resize=99.9% in 200ms'; * is any service.",
         ),
     ] = None,
     payload: Payloads = None,
@@ -129,12 +130,10 @@ def run(
     named = [*payloads_in(settings), *(payload or [])]
     tell = (lambda line: None) if quiet else typer.echo
     with engine(master, remote, spark_settings, ui, progress, tell) as session:
-        from polydomo.model.objective import Objective
         from polydomo.pipeline import batch
         from polydomo.pipeline.payloads import parsed
 
-        made = {name: Objective(seconds, share) for name, (seconds, share) in wanted.items()}
-        options = batch.Options(*span, made, [parsed(one) for one in named], format, tables_in(with_ or []))
+        options = batch.Options(*span, wanted, [parsed(one) for one in named], format, tables_in(with_ or []))
         summary = batch.run(journal, tables, options, session, tell)
     for problem in summary.problems:
         typer.echo(f"polydomo: {problem}", err=True)
@@ -256,16 +255,19 @@ def parse_time(text: str | None, flag: str, end: bool = False) -> datetime | Non
     return found.astimezone(UTC)
 
 
-def objectives(given: list[str]) -> dict[str, tuple[float, float]]:
+def objectives(given: list[str]) -> "dict[str, Objective]":
+    """``SERVICE=99.9% in 200ms``. The form of earlier versions, ``SERVICE=200ms:99.9`` or ``SERVICE=200ms``, is accepted too.
+
+    >>> objectives(["resize=99.9% in 200ms"]) == objectives(["resize=200ms:99.9"])
+    True
+    """
     made = {}
     for one in given:
-        name, found, rest = one.rpartition("=")
-        limit, divided, percent = rest.partition(":")
-        try:
-            share = float(percent.removesuffix("%")) / 100 if divided else 0.99
-        except ValueError:
-            found = ""
-        if not found or not 0 < share <= 1:
-            raise SettingError(f"--objective: {one!r} is not SERVICE=TIME:PERCENT such as resize=200ms:99.9")
-        made[name] = (seconds(limit), share)
+        name, _, text = one.rpartition("=")
+        time, divided, percent = text.partition(":")
+        before = f"{percent.removesuffix('%') if divided else 99}% in {time}"
+        objective = read_objective(text) or read_objective(before)
+        if not name or objective is None:
+            raise SettingError(f"--objective: {one!r} is not SERVICE=OBJECTIVE, such as 'resize=99.9% in 200ms'")
+        made[name] = objective
     return made

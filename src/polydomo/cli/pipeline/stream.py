@@ -46,7 +46,9 @@ def stream(
     format: Format = "parquet",
     objective: Annotated[
         list[str] | None,
-        typer.Option(metavar="SERVICE=TIME:PERCENT", help="Latency objective of a service, such as resize=200ms:99.9."),
+        typer.Option(
+            metavar="SERVICE=OBJECTIVE", help="Latency objective of a service, such as 'resize=99.9% in 200ms'."
+        ),
     ] = None,
     payload: Payloads = None,
     settings: SettingsFile = None,
@@ -69,14 +71,12 @@ def stream(
     pause, bound = seconds(interval), seconds(late)
     stop = stop_event()
     with engine(master, "", spark_settings, ui, False, typer.echo) as session:
-        from polydomo.model.objective import Objective
         from polydomo.pipeline.batch import Options
         from polydomo.pipeline.payloads import parsed
         from polydomo.pipeline.stream import Streaming
 
-        made = {name: Objective(time, share) for name, (time, share) in wanted.items()}
         options = Options(
-            objectives=made, payloads=[parsed(one) for one in named], format=format, tables=tables_in(with_ or [])
+            objectives=wanted, payloads=[parsed(one) for one in named], format=format, tables=tables_in(with_ or [])
         )
         Streaming(journal, tables, options, session, bound, typer.echo, print_error).run(once, pause, stop)
 
