@@ -39,5 +39,5 @@ def test_the_flag_of_the_pipeline() -> None:
     assert objectives(["resize=99.9% in 200ms"]) == objectives(["resize=200ms:99.9"]) == wanted
     assert objectives(["*=1s"]) == {"*": Objective(1.0, 0.99)}
     for text in ("resize", "=99% in 1s", "resize=fast", "resize=1s:101"):
-        with pytest.raises(SettingError, match="--objective: .* is not SERVICE=OBJECTIVE"):
+        with pytest.raises(SettingError, match=r"--objective: .* is not SERVICE=OBJECTIVE"):
             objectives([text])

@@ -201,3 +201,21 @@ def test_the_run_is_in_every_row() -> None:
     world, recorder = journalled(run=Run("elsewhere", 7, 0.0))
     live(world, 6, 50)
     assert {(row["broker"], row["run"]) for row in recorder.rows()} == {("elsewhere", 7)}
+
+
+def test_payloads_are_recorded_by_the_most_specific_pattern_of_services_and_topics() -> None:
+    bodies = PatternMap({"sensors.*": True, "sensors.secret": False, "ech?": True})
+    world, recorder = journalled(run=RUN._replace(max_body=100), bodies=bodies)
+    world.worker(b"echo")
+    publisher = world.client()
+    for topic in (b"sensors.a", b"sensors.secret", b"sensors", b"echo"):
+        recorder.published(publisher, topic, b"value")
+    publisher.ask(b"question")
+    found = {
+        (row["event"], row["topic"] or row["service"]): row["body"]
+        for row in recorder.rows()
+        if row["event"] in (schema.PUBLISHED, schema.ACCEPTED)
+    }
+    assert found[schema.PUBLISHED, "sensors.a"] == found[schema.PUBLISHED, "echo"] == b"value"
+    assert not found[schema.PUBLISHED, "sensors.secret"] and not found[schema.PUBLISHED, "sensors"]
+    assert b"question" in found[schema.ACCEPTED, "echo"]
