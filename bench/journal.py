@@ -36,6 +36,7 @@ from polydomo.journal.levels import Levels
 from polydomo.journal.reading.reader import Reader
 from polydomo.limits import JOURNAL_CHUNKS
 from polydomo.model.records import Service, Worker
+from polydomo.model.registration import WorkerTerms
 from polydomo.model.session import ProtocolSession
 from polydomo.wire.link import Hub, Link, LinkHandler
 
@@ -134,8 +135,8 @@ def peers(broker: Broker) -> tuple[list[ProtocolSession], list[Worker], Service]
         sessions.append(session)
     workers = []
     for session in sessions[8:]:
-        worker = broker.register_worker(session, [b"echo"], None, 0, False, 0.0, 0.0)
-        assert worker is not None
+        worker = broker.register_worker(session, [b"echo"], None, WorkerTerms(0, 0))
+        assert isinstance(worker, Worker)
         workers.append(worker)
     return sessions[:8], workers, broker.services[b"echo"]
 

@@ -15,6 +15,7 @@ from polydomo.broker.jobs.policy import JobListener, JobPolicy
 from polydomo.model.detached_link import DetachedLink
 from polydomo.model.name_patterns import chosen
 from polydomo.model.records import Request, Worker
+from polydomo.model.registration import WorkerTerms
 from polydomo.model.retry_policy import Backoff
 from polydomo.model.session import ProtocolSession
 from polydomo.wire.close_reason import CloseCause, CloseReason
@@ -148,9 +149,9 @@ class Host:
 
         def register() -> None:
             self.broker.session_opened(hands)
-            hands.worker = self.broker.register_worker(
-                hands, [name.encode() for name in SERVICES], None, 1, True, 0.0, 0.0
-            )
+            worker = self.broker.register_worker(hands, [name.encode() for name in SERVICES], None, WorkerTerms(1, 1))
+            assert isinstance(worker, Worker)
+            hands.worker = worker
 
         self.hands.append(hands)
         self.turn(register)

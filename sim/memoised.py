@@ -35,6 +35,8 @@ from polydomo.model.detached_link import DetachedLink
 from polydomo.model.name_patterns import PatternMap, chosen
 from polydomo.model.outcomes import KEY_REUSED
 from polydomo.model.records import DONE, Request, Worker
+from polydomo.model.registration import WorkerTerms
+from polydomo.model.request_options import options_of
 from polydomo.model.session import ProtocolSession
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.memo.store_api import MemoValues, StoreFault
@@ -156,7 +158,9 @@ class World:
 
     def _new_worker(self, number: int) -> Peer:
         peer = Peer(self)
-        peer.worker = self.broker.register_worker(peer, [SERVICES[number % 4]], None, 1, True, 0.0, 0.0)
+        worker = self.broker.register_worker(peer, [SERVICES[number % 4]], None, WorkerTerms(1, 1))
+        assert isinstance(worker, Worker)
+        peer.worker = worker
         return peer
 
     # --- what is checked
@@ -225,7 +229,7 @@ class World:
         body = join([b"key %b %d" % (key, rng.random() < 0.1)])
         expected = self.open_body(key)
         client.expects_conflict = expected not in (b"", body)
-        request = self.broker.request(client, b"keyed", body, body, deadline=deadline, key=key)
+        request = self.broker.request(client, b"keyed", body, body, deadline, options_of(False, key))
         client.expects_conflict = False
         if request is not None:
             self.asked.append(request)

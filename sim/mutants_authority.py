@@ -8,6 +8,7 @@ from polydomo.broker.guard.access import CALL, Access
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.requests import replies
 from polydomo.model.records import Request, Session
+from polydomo.model.registration import Refusal
 from polydomo.protocols.emqp import schedules
 from polydomo.protocols.emqp.commands import SCHEDULER_RIGHT
 from sim.breaking import both, mutant, swap
@@ -41,43 +42,43 @@ def unschedule_unchecked(stack: ExitStack) -> None:
 
 @mutant("INFORM as a scheduler needs no right", *TRIED)
 def scheduler_unchecked(stack: ExitStack) -> None:
-    swap(stack, Broker, "may", _grants(lambda right, name: name == SCHEDULER_RIGHT))
+    swap(stack, Broker, "denial", _grants(lambda right, name: name == SCHEDULER_RIGHT))
 
 
 @mutant("the right to call covers built-in services, which MemoDB evaluates", *TRIED)
 def built_in_evaluated(stack: ExitStack) -> None:
-    def make(may: Any) -> Any:
-        def mutated(self: Access, request: Request) -> bool:
+    def make(denial: Any) -> Any:
+        def mutated(self: Access, request: Request) -> str:
             name = request.service.name.decode(errors="replace")
-            return self.allows(request.origin, CALL, name) or bool(may(self, request))
+            return "" if self.allows(request.origin, CALL, name) else str(denial(self, request))
 
         return mutated
 
     swap(stack, Broker, "is_reserved", lambda reserved: lambda self, name: False)
-    swap(stack, Access, "may_use_builtin", make)
+    swap(stack, Access, "builtin_denial", make)
 
 
 @mutant("for a guaranteed request, the right to call the fallback suffices", *KEPT)
 def fallback_checked_instead(stack: ExitStack) -> None:
-    def make(may: Any) -> Any:
-        return lambda self, request, service: may(self, request, request.service.name)
+    def make(denial: Any) -> Any:
+        return lambda self, request, service: denial(self, request, request.service.name)
 
-    swap(stack, Access, "may_call", make)
+    swap(stack, Access, "call_denial", make)
 
 
 @mutant("a forward of a request with a key needs no right of its client", *FORWARDED)
 def run_forwarded_unchecked(stack: ExitStack) -> None:
-    swap(stack, replies, "_may_forward", _forwards(lambda session: session.runs_shared))
+    swap(stack, replies, "_refusal_to_forward", _forwards(lambda session: session.runs_shared))
 
 
 @mutant("a forward of a durable request needs no right of its client", *FORWARDED, "durable=0.001")
 def job_forwarded_unchecked(stack: ExitStack) -> None:
-    swap(stack, replies, "_may_forward", _forwards(lambda session: session.is_internal))
+    swap(stack, replies, "_refusal_to_forward", _forwards(lambda session: session.is_internal))
 
 
 @mutant("a stored reply is sent after the right was revoked", *TRIED, "rights=1")
 def kept_reply_unchecked(stack: ExitStack) -> None:
-    swap(stack, Broker, "may", _grants(lambda right, name: right == CALL))
+    swap(stack, Broker, "denial", _grants(lambda right, name: right == CALL))
 
 
 @mutant("/v1/topics shows topics without the right to subscribe", *TRIED, "topics=2")
@@ -100,9 +101,9 @@ def refusals_charged(stack: ExitStack) -> None:
 
 
 def _grants(which: Any) -> Any:
-    def make(may: Any) -> Any:
-        def mutated(self: Broker, session: Session, right: str, name: str) -> bool:
-            return bool(which(right, name) or may(self, session, right, name))
+    def make(denial: Any) -> Any:
+        def mutated(self: Broker, session: Session, right: str, name: str) -> str:
+            return "" if which(right, name) else str(denial(self, session, right, name))
 
         return mutated
 
@@ -110,9 +111,9 @@ def _grants(which: Any) -> Any:
 
 
 def _forwards(which: Any) -> Any:
-    def make(may: Any) -> Any:
-        def mutated(broker: Broker, request: Request, name: bytes) -> bool:
-            return bool(which(request.session) or may(broker, request, name))
+    def make(refusal: Any) -> Any:
+        def mutated(broker: Broker, request: Request, name: bytes) -> "Refusal | None":
+            return None if which(request.session) else refusal(broker, request, name)
 
         return mutated
 

@@ -310,7 +310,7 @@ def keys_of_anyone(stack: ExitStack) -> None:
 
 @mutant("everyone may fetch, cancel and close every job")
 def jobs_of_anyone(stack: ExitStack) -> None:
-    swap(stack, Durable, "may_use", lambda may: lambda self, request, job: True)
+    swap(stack, Durable, "denial_of_use", lambda denial: lambda self, request, job: "")
 
 
 def find(mutant: DurableMutant) -> int:

@@ -57,33 +57,32 @@ def permission_cached(stack: ExitStack) -> None:
 
 @mutant("the right to call is not checked", *INTRUDED, "rights=1")
 def call_unchecked(stack: ExitStack) -> None:
-    swap(stack, Access, "may_request", _lenient(CALL))
+    swap(stack, Access, "denial_of", _lenient(CALL))
 
 
 @mutant("the right to offer is not checked", *INTRUDED)
 def offer_unchecked(stack: ExitStack) -> None:
-    swap(stack, Access, "may", _lenient(OFFER))
+    swap(stack, Access, "denial", _lenient(OFFER))
 
 
 @mutant("a peer that has the right is sometimes refused", *SECURED)
 def turned_away(stack: ExitStack) -> None:
-    def make(may: Any) -> Any:
-        def mutated(self: Access, request: Request, right: str, name: "bytes | str") -> bool:
+    def make(denial_of: Any) -> Any:
+        def mutated(self: Access, request: Request, right: str, name: "bytes | str") -> str:
             if right == CALL and request.origin and self._broker.newest_request % 7 == 3:
-                self._broker.refusal = "no"
-                return False
-            return bool(may(self, request, right, name))
+                return "no"
+            return str(denial_of(self, request, right, name))
 
         return mutated
 
-    swap(stack, Access, "may_request", make)
+    swap(stack, Access, "denial_of", make)
     swap(stack, Access, "calls_freely", lambda freely: lambda self, session, service: False)
 
 
 def _lenient(which: str) -> Any:
-    def make(may: Any) -> Any:
-        def mutated(self: Access, who: "Session | Request", right: str, name: "bytes | str") -> bool:
-            return right == which or bool(may(self, who, right, name))
+    def make(denial: Any) -> Any:
+        def mutated(self: Access, who: "Session | Request", right: str, name: "bytes | str") -> str:
+            return "" if right == which else str(denial(self, who, right, name))
 
         return mutated
 

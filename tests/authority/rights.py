@@ -156,7 +156,9 @@ API = {
         "record_route".split(),
         OWN,
     ),
-    **dict.fromkeys("may may_as is_reserved has_worker window random_bytes identity request_name".split(), PUBLIC),
+    **dict.fromkeys(
+        "denial denial_as is_reserved has_worker window random_bytes identity request_name".split(), PUBLIC
+    ),
 }
 
 # --- built-in services: their registry has the right of each ---------------------------------------

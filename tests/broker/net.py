@@ -7,6 +7,8 @@ from polydomo.broker.entropy import Entropy
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
 from polydomo.model.records import Publication, Request, Session, Worker
+from polydomo.model.registration import WorkerTerms
+from polydomo.model.request_options import options_of
 from polydomo.model.session import ProtocolSession
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.bridge.session import BridgeSession
@@ -58,6 +60,7 @@ class Peer(ProtocolSession):
         self.jobs: list[tuple[Worker, Request, bytes]] = []  # worker, request, token
         self.heard: list[tuple[bytes, ...]] = []
         self.me: Worker | None = None
+        self.identity = b""  # of its next request, which may become a job
         self.link.handler = self
         node.broker.session_opened(self)
 
@@ -66,7 +69,10 @@ class Peer(ProtocolSession):
         self, service: bytes, ref: object = None, body: bytes = b"hello", timeout: float = 0.0, key: bytes = b""
     ) -> Request | None:
         deadline = self.broker.now + timeout if timeout else 0.0
-        return self.broker.request(self, service, join([body]) if body else b"", ref, deadline, key=key)
+        return self.broker.request(self, service, join([body]) if body else b"", ref, deadline, options_of(False, key))
+
+    def identity_of(self, ref: object) -> bytes:
+        return self.identity
 
     def send_partial(self, request: Request, body: Body) -> None:
         self.answers.append((request.ref, "partial", b"".join(split(body))))
@@ -79,8 +85,9 @@ class Peer(ProtocolSession):
 
     # a worker
     def offer(self, *services: bytes, credit: int = 1) -> "Peer":
-        self.me = self.broker.register_worker(self, list(services), None, credit, False, 0.0, 0.0)
-        assert self.me is not None
+        worker = self.broker.register_worker(self, list(services), None, WorkerTerms(credit))
+        assert isinstance(worker, Worker)
+        self.me = worker
         return self
 
     def deliver(self, worker: Worker, request: Request) -> None:

@@ -5,6 +5,8 @@ from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
 from polydomo.model.outcomes import OUTCOMES
 from polydomo.model.records import DONE, Departure, Request, Session, Worker
+from polydomo.model.registration import Refusal, WorkerTerms
+from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.model.session import ProtocolSession
 from polydomo.model.tuning import Tuning
 from polydomo.wire.frames import Body, join, split
@@ -136,6 +138,7 @@ class Peer(ProtocolSession):
         self.said: list[str] = []  # expire, dismiss, gone
         self.answered: dict[Request, int] = {}
         self.can_cancel = False
+        self.refused = ""  # why its registration was refused
         self.core.session_opened(self)
 
     # --- as a client
@@ -152,12 +155,16 @@ class Peer(ProtocolSession):
             service,
             join([body]) if body else b"",
             body,
-            deadline=self.core.now + deadline if deadline else 0.0,
-            max_wait=options.pop("wait", 0.0),
-            max_run=options.pop("run", 0.0),
-            attempts=int(options.pop("attempts", 0)),
-            fallback=b"default" if options.pop("fallback", 0) else b"",
-            key=key,
+            self.core.now + deadline if deadline else 0.0,
+            RequestOptions(
+                max_wait=options.pop("wait", 0.0),
+                max_run=options.pop("run", 0.0),
+                attempts=int(options.pop("attempts", 0)),
+                fallback=b"default" if options.pop("fallback", 0) else b"",
+                key=key,
+            )
+            if options or key
+            else PLAIN,
         )
         assert not options
         self.world.check()
@@ -190,18 +197,14 @@ class Peer(ProtocolSession):
         for name, value in options.items():
             assert name in numbers and isinstance(value, (int, float))
             numbers[name] = float(value)
-        self.worker = self.core.register_worker(
-            self,
-            list(services),
-            None,
-            int(numbers["credit"]),
-            bool(numbers["auto_credit"]),
-            numbers["beat"],
-            numbers["silence"],
-            weights,
-        )
+        terms = WorkerTerms(int(numbers["credit"]), bool(numbers["auto_credit"]), numbers["beat"], numbers["silence"])
+        worker = self.core.register_worker(self, list(services), None, terms, weights)
         self.world.check()
-        return self.worker
+        if isinstance(worker, Refusal):
+            self.refused = worker.text
+            return None
+        self.worker = worker
+        return worker
 
     @property
     def me(self) -> Worker:

@@ -216,8 +216,9 @@ def test_names_are_bounded() -> None:
     client, worker = world.client(), world.worker(b"a", b"b", b"c")
     assert client.ask(service=b"d") is None
     assert client.failures == ["refused"]
-    assert Peer(world).register(b"d") is None and "3 services" in world.broker.refusal
-    assert not world.broker.add_service(worker.me, b"d")
+    other = Peer(world)
+    assert other.register(b"d") is None and "3 services" in other.refused
+    assert world.broker.add_service(worker.me, b"d") is not None
     worker.leave()
     assert Peer(world).register(b"d", b"e", b"f", b"g") is None
     assert Peer(world).register(b"d", b"e", b"f") is not None
@@ -235,10 +236,10 @@ def test_names_without_workers_are_evicted_for_offered_services() -> None:
     assert list(world.broker.services) == [b"y", b"z", b"a"]
     assert client.failures == ["refused", "no-worker"]
     assert worker.jobs
-    assert world.broker.add_service(worker.me, b"b")
+    assert world.broker.add_service(worker.me, b"b") is None
     assert set(world.broker.services) == {b"y", b"a", b"b"}
     assert client.failures == ["refused", "no-worker", "no-worker"]
-    assert not world.broker.add_service(worker.me, b"c"), "now all of them are offered"
+    assert world.broker.add_service(worker.me, b"c") is not None, "now all of them are offered"
     world.broker.check_invariants()
 
 
@@ -285,7 +286,7 @@ def test_services_of_one_worker_are_bounded() -> None:
     names = [b"%d" % i for i in range(limits.MAX_SERVICES_PER_WORKER)]
     assert Peer(world).register(*names, b"one more") is None
     peer = world.worker(*names)
-    assert not world.broker.add_service(peer.me, b"one more")
+    assert world.broker.add_service(peer.me, b"one more") is not None
 
 
 # --- leaving

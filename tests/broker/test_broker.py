@@ -195,7 +195,7 @@ def test_grant_and_offer_to_a_worker_that_is_gone_do_nothing(world: World) -> No
     worker, client = world.worker(), world.client()
     worker.leave()
     world.broker.add_credit(worker.me)
-    assert not world.broker.add_service(worker.me, b"more")
+    assert world.broker.add_service(worker.me, b"more") is not None
     client.ask()
     assert worker.jobs == []
     world.check()
@@ -207,7 +207,7 @@ def test_grant_and_offer_to_a_worker_that_is_gone_do_nothing(world: World) -> No
 def test_offering_one_more_service(world: World) -> None:
     client, worker = world.client(), world.worker(b"one", credit=2)
     client.ask(b"waits", service=b"two")
-    assert world.broker.add_service(worker.me, b"two")
+    assert world.broker.add_service(worker.me, b"two") is None
     world.check()
     assert worker.bodies() == [b"waits"]
     client.ask(b"1", service=b"one")
@@ -218,7 +218,7 @@ def test_offering_one_more_service(world: World) -> None:
 def test_a_request_queued_at_an_added_service_uses_up_the_credit(world: World) -> None:
     client, worker = world.client(), world.worker(b"one", credit=1)
     client.ask(b"waits", service=b"two")
-    assert world.broker.add_service(worker.me, b"two")
+    assert world.broker.add_service(worker.me, b"two") is None
     world.check()
     client.ask(b"1", service=b"one")
     assert worker.bodies() == [b"waits"], "it asked for one"
@@ -227,7 +227,7 @@ def test_a_request_queued_at_an_added_service_uses_up_the_credit(world: World) -
 def test_a_worker_of_no_service_is_accepted(world: World) -> None:
     peer = Peer(world)
     assert peer.register() is not None
-    assert world.broker.add_service(peer.me, b"later")
+    assert world.broker.add_service(peer.me, b"later") is None
     world.check()
     client = world.client()
     client.ask(service=b"later")
@@ -253,9 +253,9 @@ def test_a_worker_that_leaves_leaves_all_its_services(world: World) -> None:
 def test_reserved_names_cannot_be_offered(world: World, name: bytes) -> None:
     peer = Peer(world)
     assert peer.register(b"fine", name) is None
-    assert world.broker.refusal and world.broker.services == {} and peer.worker_count == 0
+    assert peer.refused and world.broker.services == {} and peer.worker_count == 0
     worker = world.worker()
-    assert not world.broker.add_service(worker.me, name)
+    assert world.broker.add_service(worker.me, name) is not None
     world.check()
 
 

@@ -10,6 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from polydomo.broker.policy import Policy
 from polydomo.model.records import DONE, Request, Worker
+from polydomo.model.registration import WorkerTerms
+from polydomo.model.request_options import RequestOptions
 from polydomo.model.tuning import Tuning
 from polydomo.wire.frames import join
 from tests.broker.rig import Peer, World
@@ -139,7 +141,7 @@ class BrokerMachine(RuleBasedStateMachine):
             if peer.link.pauses:
                 return  # it is not read
             request = self.broker.request(
-                peer, service, body, b"", now + deadline if deadline else 0.0, wait, run, attempts
+                peer, service, body, b"", now + deadline if deadline else 0.0, RequestOptions(wait, run, attempts)
             )
             if request is not None:
                 self.accepted.append(request)
@@ -169,8 +171,8 @@ class BrokerMachine(RuleBasedStateMachine):
         weights = list(range(len(names))) if weighted else None
         if peer.polls:
             credit, auto = 1, False  # it waits for its first request
-        worker = self.broker.register_worker(peer, names, None, credit, auto, liveness[0], liveness[1], weights)
-        if worker is not None:
+        worker = self.broker.register_worker(peer, names, None, WorkerTerms(credit, auto, *liveness), weights)
+        if isinstance(worker, Worker):
             self.workers.append(worker)
             peer.crew.append(worker)
 

@@ -38,7 +38,6 @@ from polydomo.broker.guard.memory import CATALOG, LOGS, SCHEMAS, SUBSCRIPTIONS, 
 from polydomo.broker.guard.revocation import Revocation
 from polydomo.broker.identity import identity
 from polydomo.broker.jobs.durable import Durable
-from polydomo.broker.jobs.durable_order import identity_of
 from polydomo.broker.jobs.relay import DurableRelay
 from polydomo.broker.observe import inspection, invariants
 from polydomo.broker.observe.answering import Answering
@@ -65,6 +64,8 @@ from polydomo.limits import COST_SUBSCRIPTION, JOB_MEMORY, SMALL_BODY, WORK_REQU
 from polydomo.model.name_patterns import PatternMap
 from polydomo.model.outcomes import CANCELLED, NO_WORKER, OK, TIMEOUT
 from polydomo.model.records import DONE, NEW, NO_HISTORY, Departure, Path, Request, Session, Worker, new_time_limits
+from polydomo.model.registration import Refusal, WorkerTerms
+from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.model.tuning import Tuning
 from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body
@@ -165,11 +166,11 @@ class Broker(State):
     def keyed(self) -> KeyedRequests | None:
         return self.admission.keyed
 
-    def may(self, session: Session, right: str, name: str) -> bool:
-        return self.access.may(session, right, name)
+    def denial(self, session: Session, right: str, name: str) -> str:
+        return self.access.denial(session, right, name)
 
-    def may_as(self, principal: str, session: Session, right: str, name: str) -> bool:
-        return self.access.may_as(principal, session, right, name)
+    def denial_as(self, principal: str, session: Session, right: str, name: str) -> str:
+        return self.access.denial_as(principal, session, right, name)
 
     # --- requests of clients
 
@@ -180,29 +181,20 @@ class Broker(State):
         body: Body,
         ref: object,
         deadline: float = 0.0,
-        max_wait: float = 0.0,
-        max_run: float = 0.0,
-        attempts: int = 0,
-        fallback: bytes = b"",
-        needs_worker: bool = False,
-        guarantee: bool = False,
-        identity: bytes = b"",
-        key: bytes = b"",
+        options: RequestOptions = PLAIN,
     ) -> Request | None:
         target = self.services.get(service)
         self.newest_request += 1
         if (
             target is None
             or target.special
-            or guarantee
             or (not session.may_request and (self.draining or not self.access.calls_freely(session, service)))
-            or (fallback and not target.workers and not target.remote)
-        ):
-            if key:
-                identity = identity_of(key)
-            request = self.admission.resolve(
-                session, service, body, ref, fallback, deadline, max_run, attempts, guarantee, identity
+            or (
+                options is not PLAIN
+                and (options.guarantee or (options.fallback and not target.workers and not target.remote))
             )
+        ):
+            request = self.admission.resolve(session, service, body, ref, deadline, options)
             if request is None or request.state != NEW:
                 return request
             target = request.service
@@ -214,15 +206,17 @@ class Broker(State):
         transitions.accept(self, request)
         if len(body) > SMALL_BODY and session.held_bytes >= self.policy.max_client_bytes:
             backpressure.pause(self, session, target)
-        if attempts:
-            request.max_attempts = attempts
-        if deadline or max_wait or max_run:
-            request.time_limits = new_time_limits(deadline, max_wait, max_run)
+        if options is not PLAIN:
+            request.max_attempts = options.attempts
+            if deadline or options.max_wait or options.max_run:
+                request.time_limits = new_time_limits(deadline, options.max_wait, options.max_run)
+        elif deadline:
+            request.time_limits = new_time_limits(deadline, 0.0, 0.0)
         queued = target.queue_length > 0 or not (target.idle or target.partly_busy or target.prefetching)
         if self.records_messages:
             self.recorder.accepted(request, queued, target.queue_length)
-        if (key or target.paused or self.admission.memoiser is not None) and self.admission.divert(
-            request, key, needs_worker
+        if (options.key or target.paused or self.admission.memoiser is not None) and self.admission.divert(
+            request, options
         ):
             pass
         elif not queued:
@@ -234,7 +228,7 @@ class Broker(State):
             if not target.workers:
                 if target.remote:
                     self.bridging.send_queued(target)
-                elif session.is_bridge or needs_worker:
+                elif session.is_bridge or options.needs_worker:
                     queues.remove(target, request)
                     outcomes.fail(self, request, NO_WORKER, "no worker offers it")
                     return request
@@ -266,17 +260,12 @@ class Broker(State):
         session: Session,
         services: "list[bytes]",
         ref: object,
-        credit: int,
-        auto_credit: int,
-        heartbeat_interval: float,
-        max_silence: float,
+        terms: WorkerTerms,
         weights: "list[int] | None" = None,
-    ) -> Worker | None:
-        return registration.register(
-            self, session, services, ref, credit, auto_credit, heartbeat_interval, max_silence, weights
-        )
+    ) -> Worker | Refusal:
+        return registration.register(self, session, services, ref, terms, weights)
 
-    def add_service(self, worker: Worker, service: bytes, weight: int = 0) -> bool:
+    def add_service(self, worker: Worker, service: bytes, weight: int = 0) -> Refusal | None:
         return registration.add_service(self, worker, service, weight)
 
     def add_credit(self, worker: Worker, count: int = 1) -> None:
@@ -369,8 +358,8 @@ class Broker(State):
     def report_violation(self, session: Session, what: str) -> None:
         sessions.violated(self, session, what)
 
-    def report_refusal(self, session: Session, what: str) -> None:
-        sessions.refused(self, session, what)
+    def report_refusal(self, session: Session, what: str, refusal: Refusal) -> None:
+        sessions.refused(self, session, what, refusal)
 
     def report_slow_subscriber(self, session: Session, what: str) -> None:
         self.recorder.slow_subscriber(session, what)
@@ -513,7 +502,7 @@ class Broker(State):
 
     # --- bridges
 
-    def open_bridge(self, session: Session, peer: bytes, window: int) -> Worker | None:
+    def open_bridge(self, session: Session, peer: bytes, window: int) -> Worker | Refusal:
         return self.bridging.open(session, peer, window)
 
     def bridge_offers(self, worker: Worker, service: bytes, path: Path) -> None:

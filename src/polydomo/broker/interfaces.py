@@ -15,14 +15,17 @@ class Rights:
 
     in_force = False  # whether there are rules
 
-    def may(self, session: Session, right: str, name: bytes | str) -> bool:
-        return True
+    def denial(self, session: Session, right: str, name: bytes | str) -> str:
+        """Why the peer does not have the right now; "" if it has it."""
+        return ""
 
-    def may_request(self, request: Request, right: str, name: bytes | str) -> bool:
-        return True
+    def denial_of(self, request: Request, right: str, name: bytes | str) -> str:
+        """The same for the origin of a request."""
+        return ""
 
-    def may_as(self, principal: str, session: Session, right: str, name: bytes | str) -> bool:
-        return True
+    def denial_as(self, principal: str, session: Session, right: str, name: bytes | str) -> str:
+        """The same for a principal whose request another process passed on over ``session``."""
+        return ""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

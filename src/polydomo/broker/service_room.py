@@ -41,4 +41,4 @@ def restore(broker: State, request: Request) -> None:
     if make_room(broker, [name]):
         request.service = broker.services.get(name) or service_table.add(broker, request.service)
     else:
-        outcomes.fail(broker, request, NO_WORKER, f"no worker offers the service, and {broker.refusal}")
+        outcomes.fail(broker, request, NO_WORKER, f"no worker offers the service, and {service_table.full(broker)}")

@@ -46,11 +46,13 @@ def count(broker: State) -> int:
 
 
 def shortage(broker: State, wanted: int) -> int:
-    """The number of ``wanted`` new names that do not fit into the table; sets ``refusal`` if any."""
-    missing = max(0, count(broker) + wanted - broker.policy.max_services)
-    if missing:
-        broker.refusal = f"there are already {len(broker.services)} services"
-    return missing
+    """The number of ``wanted`` new names that do not fit into the table."""
+    return max(0, count(broker) + wanted - broker.policy.max_services)
+
+
+def full(broker: State) -> str:
+    """Why a name was refused for which there is no room."""
+    return f"there are already {len(broker.services)} services"
 
 
 def has_worker(broker: State, name: bytes) -> bool:

@@ -7,6 +7,7 @@ from polydomo.broker.workers import registration
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MAX_VIOLATIONS, WORK_VIOLATION
 from polydomo.model.records import PARKED, Departure, Session
+from polydomo.model.registration import Refusal
 from polydomo.wire.close_reason import CloseReason
 
 
@@ -60,11 +61,11 @@ def _cancel_or_keep(broker: State, session: Session) -> None:
             outcomes.cancel(broker, request, "the client disconnected, and too many requests have no client")
 
 
-def refused(broker: State, session: Session, what: str) -> None:
-    if broker.denied:
+def refused(broker: State, session: Session, what: str, refusal: Refusal) -> None:
+    if refusal.denied:
         session.link.charge(WORK_VIOLATION)
     else:
-        violated(broker, session, f"{what} refused: {broker.refusal}")
+        violated(broker, session, f"{what} refused: {refusal.text}")
 
 
 def violated(broker: State, session: Session, what: str) -> None:

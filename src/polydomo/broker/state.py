@@ -32,10 +32,10 @@ class Process:
 class State(BrokerApi):
     # Slots, because instances with this many attributes are slow to read without them, and the hot path reads them constantly.
     __slots__ = (
-        "acceptance_times", "address", "builtin", "counters", "denied", "drained", "draining", "durable_requests", "entropy",
+        "acceptance_times", "address", "builtin", "counters", "drained", "draining", "durable_requests", "entropy",
         "held_bytes", "listeners", "max_held_bytes", "max_outstanding", "max_queue", "memo_workers", "newest_request",
         "newest_session", "newest_worker", "now", "observer", "offered", "own_identity", "paused", "paused_clients", "policy", "process",
-        "recorder", "records_bodies", "records_messages", "records_requests", "refusal", "registrations", "revoking", "rights", "routes",
+        "recorder", "records_bodies", "records_messages", "records_requests", "registrations", "revoking", "rights", "routes",
         "schedulers", "services", "session_workers", "sessions", "since", "started", "tallies", "timers", "tokens", "tuning",
         "unattended", "wall", "workers",
     )  # fmt: skip
@@ -80,8 +80,6 @@ class State(BrokerApi):
         self.acceptance_times: AcceptanceTimes | None = None  # of ended requests, once a publisher may send log records
         self.revoking: dict[Request, None] = {}  # requests that workers were asked to release (``dispatch.rebalance``)
         self.unattended = Unattended(self.sessions)
-        self.refusal = ""
-        self.denied = False
 
         # --- limits, pauses and shutdown
         # Copies of the policy's numbers, which never change: the hot path reads them.

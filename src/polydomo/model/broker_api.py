@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 from polydomo.model.directory_api import DirectoryApi
 from polydomo.model.records import Path, Request, Worker
+from polydomo.model.registration import Refusal, WorkerTerms
+from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.model.tuning import Tuning
 from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body
@@ -19,14 +21,12 @@ class BrokerApi:
     memo_workers: dict[bytes, Worker]  # memo01's workers by id; an id may continue on any connection
     schedulers: "dict[Session, None]"  # eMQP's connected schedulers, the longest connected first
     directory: DirectoryApi
-    refusal = ""  # why the last ``register_worker``, ``add_service`` or ``open_bridge`` was refused
-    denied = False  # whether access control refused the last ``register_worker`` or ``add_service``
 
-    def may(self, session: "Session", right: str, name: str) -> bool:
-        """Whether the peer has a right; sets ``refusal`` if it has not. Rights are those of the access file."""
+    def denial(self, session: "Session", right: str, name: str) -> str:
+        """Why the peer does not have a right now; "" if it has it. Rights are those of the access file. A denial is recorded."""
         raise NotImplementedError
 
-    def may_as(self, principal: str, session: "Session", right: str, name: str) -> bool:
+    def denial_as(self, principal: str, session: "Session", right: str, name: str) -> str:
         """The same for the origin of a message that another process of this broker passed on over ``session``."""
         raise NotImplementedError
 
@@ -43,23 +43,11 @@ class BrokerApi:
         body: Body,
         ref: object,
         deadline: float = 0.0,
-        max_wait: float = 0.0,
-        max_run: float = 0.0,
-        attempts: int = 0,
-        fallback: bytes = b"",
-        needs_worker: bool = False,
-        guarantee: bool = False,
-        identity: bytes = b"",
-        key: bytes = b"",
+        options: RequestOptions = PLAIN,
     ) -> Request | None:
-        """Accepts a request, or rejects it: then it returns None, and ``send_failure`` has been called if a Request was created.
+        """Accepts a request, or rejects it: then it returns None, and ``send_failure`` has been called.
 
-        ``deadline`` is absolute. ``max_wait`` limits the time in the queue (0: the general expiry, which applies only while the service has
-        no worker). ``max_run`` limits each attempt (memo01). ``attempts`` overrides the default (0). ``fallback`` is the service to use if
-        no worker offers ``service`` (eMQP's ``default``). The broker answers reserved names (``mmi.*``, ``polydomo.*``) itself, through
-        ``send_final``. ``guarantee``: store the request in the job store, if there is one, whatever its service. ``identity`` is the
-        request's id, if the protocol has ids that are unique across clients; it identifies a repeated durable request. ``key`` is an
-        idempotency key: while a request of this principal for this service is open under the same key, this one joins it.
+        ``deadline`` is absolute; 0 is none. The broker answers reserved names (``mmi.*``, ``polydomo.*``) itself, through ``send_final``.
         """
         raise NotImplementedError
 
@@ -87,19 +75,15 @@ class BrokerApi:
         session: "Session",
         services: "list[bytes]",
         ref: object,
-        credit: int,
-        auto_credit: int,
-        heartbeat_interval: float,
-        max_silence: float,
+        terms: WorkerTerms,
         weights: "list[int] | None" = None,
-    ) -> Worker | None:
-        """Registers a worker. Returns None and sets ``refusal`` if it is rejected (a reserved name, too many services). It may get a
-        request before this returns, so the session must be ready for ``deliver(worker, ...)``. ``auto_credit`` is the number of requests
-        it may hold without asking for each; 0: it has only ``credit`` and what ``add_credit`` adds."""
+    ) -> Worker | Refusal:
+        """Registers a worker, unless it is refused (a reserved name, too many services). It may get a request before this returns, so the
+        session must be ready for ``deliver(worker, ...)``. ``weights``: one for each service; the highest is served first."""
         raise NotImplementedError
 
-    def add_service(self, worker: Worker, service: bytes, weight: int = 0) -> bool:
-        """Adds a service to a worker. Returns False and sets ``refusal`` if it is rejected."""
+    def add_service(self, worker: Worker, service: bytes, weight: int = 0) -> Refusal | None:
+        """Adds a service to a worker, unless it is refused."""
         raise NotImplementedError
 
     def add_credit(self, worker: Worker, count: int = 1) -> None:
@@ -176,7 +160,7 @@ class BrokerApi:
         """Reports a protocol violation: logs peer, protocol and ``what``. The session decides what to send to the peer."""
         raise NotImplementedError
 
-    def report_refusal(self, session: "Session", what: str) -> None:
+    def report_refusal(self, session: "Session", what: str, refusal: Refusal) -> None:
         """Reports that the registration in the message ``what`` was refused. It counts as a violation, unless access control denied it: a
         denial has been logged and counted as such."""
         raise NotImplementedError
@@ -222,9 +206,9 @@ class BrokerApi:
 
     # --- bridges: another broker is a worker for the services offered there, and a client for the requests made there
 
-    def open_bridge(self, session: "Session", peer: bytes, window: int) -> Worker | None:
-        """Opens a bridge to the broker ``peer``, which accepts ``window`` requests at a time, and offers it every service. Returns None
-        and sets ``refusal`` if the bridge is not allowed."""
+    def open_bridge(self, session: "Session", peer: bytes, window: int) -> Worker | Refusal:
+        """Opens a bridge to the broker ``peer``, which accepts ``window`` requests at a time, and offers it every service, unless the
+        bridge is refused."""
         raise NotImplementedError
 
     def bridge_offers(self, worker: Worker, service: bytes, path: Path) -> None:

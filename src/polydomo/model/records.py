@@ -469,6 +469,11 @@ class Session(LinkHandler):
 
     # --- durable jobs
 
+    def identity_of(self, ref: object) -> bytes:
+        """The id of a request of this session, if its protocol has ids that are unique across clients. It identifies a repeated durable
+        request."""
+        return b""
+
     def facts_of(self, ref: object) -> "tuple[str, str]":
         """The headers and W3C trace context of a request of this session, to store with a durable job; "" if there are none."""
         return "", ""

@@ -92,8 +92,9 @@ class Idempotency:
                 entry = None
         if entry is not None:
             # the right may have been revoked since the first call
-            if not session.broker.may(session, "call", service.decode("utf-8", "backslashreplace")):
-                raise HttpError(403, session.broker.refusal, close=False)
+            why = session.broker.denial(session, "call", service.decode("utf-8", "backslashreplace"))
+            if why:
+                raise HttpError(403, why, close=False)
             if entry.digest != digest:
                 raise HttpError(
                     422, "the Idempotency-Key was used before with another body", close=False, type_=KEY_REUSED

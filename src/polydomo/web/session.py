@@ -32,6 +32,7 @@ from polydomo.model.outcomes import (
     TOO_LARGE,
 )
 from polydomo.model.records import Request, Session
+from polydomo.model.request_options import options_of
 from polydomo.model.session import ProtocolSession
 from polydomo.native import mypyc_attr
 from polydomo.protocols.memo.store_api import StoreFault
@@ -285,8 +286,9 @@ class HttpSession(ProtocolSession):
         if self.known and principal != self.principal:
             raise HttpError(401, f"this connection belongs to {self.principal}; use another one for {principal}")
         self.principal = self.http.principal = principal
-        if endpoint.right is not None and not self.broker.may(self, *endpoint.right):
-            raise HttpError(403, self.broker.refusal, close=False)
+        why = self.broker.denial(self, *endpoint.right) if endpoint.right is not None else ""
+        if why:
+            raise HttpError(403, why, close=False)
 
     def on_request(self, head: RequestHead, body: bytes) -> None:
         if head.method == "OPTIONS":
@@ -419,7 +421,8 @@ class HttpSession(ProtocolSession):
         self.announce()
         self.takes_partials = exchange.takes_partials
         once = key.encode("utf-8", "replace")
-        return self.broker.request(self, service, body, exchange, deadline=deadline, needs_worker=not wait, key=once)
+        options = options_of(not wait, once)
+        return self.broker.request(self, service, body, exchange, deadline, options)
 
     def facts_of(self, ref: object) -> "tuple[str, str]":
         return "", ref.trace if isinstance(ref, Exchange) else ""

@@ -17,6 +17,8 @@ from polydomo.limits import (
 )
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.records import DONE, Publication, Request, Worker
+from polydomo.model.registration import Refusal, WorkerTerms
+from polydomo.model.request_options import options_of
 from polydomo.model.session import ProtocolSession
 from polydomo.model.shared_run import first_ref
 from polydomo.protocols.pubsub.backlog import Backlog
@@ -223,9 +225,8 @@ class WebSocketSession(ProtocolSession):
         once = _bytes(message, "key", MAX_IDEMPOTENCY_KEY) if "key" in message else b""
         body = _frames(message)
         self.calls[key] = None
-        request = self.broker.request(
-            self, service, body, SocketCall(self, key), deadline=deadline, needs_worker=needs_worker, key=once
-        )
+        options = options_of(needs_worker, once)
+        request = self.broker.request(self, service, body, SocketCall(self, key), deadline, options)
         if request is not None and key in self.calls:
             self.calls[key] = request
 
@@ -264,13 +265,17 @@ class WebSocketSession(ProtocolSession):
             self.told_of_cancelled = True
         if self.worker is None:
             silence = WEBSOCKET_BEAT * WEBSOCKET_BEATS_MISSED
-            self.worker = broker.register_worker(self, [service], None, 0, 0, WEBSOCKET_BEAT, silence)
-            if self.worker is None:
-                raise MessageError(broker.refusal)
-            self.worker.beats_while_busy = True  # pings are answered by the browser itself
-            broker.add_credit(self.worker, credit)
-        elif not broker.add_service(self.worker, service):
-            raise MessageError(broker.refusal)
+            terms = WorkerTerms(heartbeat_interval=WEBSOCKET_BEAT, max_silence=silence)
+            worker = broker.register_worker(self, [service], None, terms)
+            if isinstance(worker, Refusal):
+                raise MessageError(worker.text)
+            self.worker = worker
+            worker.beats_while_busy = True  # pings are answered by the browser itself
+            broker.add_credit(worker, credit)
+        else:
+            refusal = broker.add_service(self.worker, service)
+            if refusal is not None:
+                raise MessageError(refusal.text)
 
     def deliver(self, worker: Worker, request: Request) -> None:
         message: Message = {

@@ -22,6 +22,7 @@ from polydomo.model.alarm import Alarm
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import DetachedLink
 from polydomo.model.records import DONE, Request, Worker
+from polydomo.model.registration import Refusal, WorkerTerms
 from polydomo.model.session import ProtocolSession
 from polydomo.model.shared_run import first_ref
 from polydomo.web.call import NO_STORE, duration, read_frames, service_name
@@ -100,10 +101,11 @@ class HttpWorker(ProtocolSession):
 
     def work(self, session: HttpSession, service: bytes, media: str, wait: float) -> None:
         """A poll: waits for a request. Raises HttpError."""
-        if not self.broker.may(self, "offer", service.decode("utf-8", "backslashreplace")):
+        why = self.broker.denial(self, "offer", service.decode("utf-8", "backslashreplace"))
+        if why:
             if self.worker is None:
                 self.forget()
-            raise HttpError(403, self.broker.refusal, close=False)
+            raise HttpError(403, why, close=False)
         if self.token:
             raise HttpError(409, "the worker holds a request that it has not answered; answer it first", close=False)
         self._end_poll()  # the newer of two polls counts
@@ -112,17 +114,18 @@ class HttpWorker(ProtocolSession):
         broker = self.broker
         if self.worker is None:
             broker.session_opened(self)
-            self.worker = broker.register_worker(self, [service], None, 0, 0, 0.0, 0.0)
-            if self.worker is None:
-                why = broker.refusal
+            worker = broker.register_worker(self, [service], None, WorkerTerms())
+            if isinstance(worker, Refusal):
                 self.poll = session.carried = None
                 self.forget()
                 broker.session_closed(self, CloseReason(CloseCause.REFUSED))
-                raise HttpError(503, why, close=False)
+                raise HttpError(503, worker.text, close=False)
+            self.worker = worker
         elif not any(known.name == service for known in self.worker.services):
-            if not broker.add_service(self.worker, service):
+            refusal = broker.add_service(self.worker, service)
+            if refusal is not None:
                 self.poll = session.carried = None
-                raise HttpError(503, broker.refusal, close=False)
+                raise HttpError(503, refusal.text, close=False)
         self.worker.last_heard = broker.now
         broker.add_credit(self.worker)
 

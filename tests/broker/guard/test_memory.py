@@ -6,6 +6,7 @@ from polydomo import limits
 from polydomo.broker.guard.memory import INPUT, OUTPUT, REQUESTS, SUBSCRIPTIONS
 from polydomo.broker.policy import Policy
 from polydomo.limits import MIB
+from polydomo.model.registration import WorkerTerms
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_LISTING, PAUSE_MEMORY, PAUSE_SHARE_USED, Hub, LinkHandler, Turns
 from polydomo.wire.zmtp.link import ZmtpLink
@@ -80,7 +81,7 @@ def test_everything_is_charged(verb: str) -> None:
         elif verb == "violate":
             world.broker.report_violation(peer, "nonsense")
         else:
-            world.broker.register_worker(peer, [b"s%d" % number], None, 0, False, 0.0, 0.0)
+            world.broker.register_worker(peer, [b"s%d" % number], None, WorkerTerms(0, 0))
         if peer.link.pauses & PAUSE_SHARE_USED:
             return
     raise AssertionError(f"{verb} costs nothing")

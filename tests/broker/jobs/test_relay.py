@@ -6,6 +6,7 @@ from polydomo.broker.broker import Broker
 from polydomo.limits import RELAY_AGAIN
 from polydomo.model.name_patterns import PatternMap, chosen
 from polydomo.model.records import PARKED, Request
+from polydomo.model.request_options import RequestOptions
 from polydomo.stores.memory import MemoryBackend
 from polydomo.wire.frames import join
 from tests.broker.jobs.kept import keep_jobs
@@ -59,7 +60,8 @@ def guaranteed(client: Peer, body: bytes = b"hello", identity: bytes = b"", time
     broker = client.broker
     assert isinstance(broker, Broker)
     deadline = broker.now + timeout if timeout else 0.0
-    request = broker.request(client, b"s", join([body]), 1, deadline, guarantee=True, identity=identity)
+    client.identity = identity
+    request = broker.request(client, b"s", join([body]), 1, deadline, RequestOptions(guarantee=True))
     assert request is not None
     return request
 

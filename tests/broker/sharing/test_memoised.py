@@ -4,6 +4,7 @@ from polydomo.broker.sharing.memoised import Memoiser
 from polydomo.limits import MEMO_PRUNE
 from polydomo.model.name_patterns import PatternMap, chosen
 from polydomo.model.outcomes import CANCELLED, FAILED, NO_WORKER, OK, TIMEOUT
+from polydomo.model.request_options import NEEDS_WORKER
 from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.wire.frames import join
 from tests.broker.rig import Peer, World
@@ -97,7 +98,7 @@ def test_a_request_without_a_worker_ends_as_no_worker() -> None:
     client.ask(b"x")
     world.wait(61.0)
     assert client.failures == [NO_WORKER]
-    assert world.broker.request(client, b"echo", join([b"x"]), None, needs_worker=True) is not None
+    assert world.broker.request(client, b"echo", join([b"x"]), None, 0.0, NEEDS_WORKER) is not None
     assert client.failures == [NO_WORKER, NO_WORKER]
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.limits import MAX_CATALOG_INFO, ZOMBIE_TIME
+from polydomo.model.registration import WorkerTerms
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.dbp import session as dbp
 from polydomo.protocols.dbp.session import DbpSession
@@ -100,7 +101,7 @@ def test_several_names_are_separated_by_commas_or_frames() -> None:
 def test_services_of_other_protocols_are_shown_with_their_protocol_and_our_address() -> None:
     table = Table()
     session = table.join(EchoSession).session
-    table.broker.register_worker(session, [b"echo", b"\xff"], None, 1, True, 0.0, 0.0)
+    table.broker.register_worker(session, [b"echo", b"\xff"], None, WorkerTerms(1, 1))
     client = table.join(DbpSession)
     shown = json.loads(ask(client, b"u_U", b"echo")[1])["echo"]
     assert shown["protocol"] == "other" and shown["address"] == "tcp://127.0.0.1:5246"

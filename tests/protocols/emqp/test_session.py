@@ -5,6 +5,9 @@ import pytest
 from polydomo.broker.policy import Policy
 from polydomo.broker.sharing.memoised import Memoiser
 from polydomo.model.name_patterns import PatternMap, chosen
+from polydomo.model.records import Worker
+from polydomo.model.registration import WorkerTerms
+from polydomo.model.request_options import RequestOptions
 from polydomo.protocols.emqp.session import EmqpSession
 from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.wire import frames
@@ -211,7 +214,7 @@ def test_no_fallback_to_workers_or_for_clients_of_another_protocol() -> None:
     other = table.join(EchoSession)
     session = other.session
     assert isinstance(session, EchoSession)
-    table.broker.register_worker(session, [b"default"], None, 1, True, 0.0, 0.0)
+    table.broker.register_worker(session, [b"default"], None, WorkerTerms(1, 1))
     request(table.join(EmqpSession), queue=b"nobody")
     assert session.delivered == []
     worker = worker_at(table)
@@ -261,7 +264,7 @@ def test_a_request_of_another_protocol_is_one_frame_with_headers_of_ours() -> No
     assert isinstance(client, EchoSession)
     table.broker.request(client, b"default", frames.join([b"ab", b"", b"cd"]), None)
     table.broker.request(client, b"default", b"", None, deadline=table.broker.now + 7.4)
-    table.broker.request(client, b"default", b"\x00\x01z", None, max_run=0.2)
+    table.broker.request(client, b"default", b"\x00\x01z", None, 0.0, RequestOptions(max_run=0.2))
     many, none, hasty = worker.hear()
     assert many[4:] == [b"default", b"reply-requested", b"abcd"]
     assert none[4:] == [b"default", b"reply-requested,timeout:7", b""]
@@ -274,8 +277,8 @@ def test_an_emqp_client_gets_partials_joined_into_one_frame() -> None:
     table = Table()
     session = table.join(EchoSession).session
     assert isinstance(session, EchoSession)
-    worker = table.broker.register_worker(session, [b"other"], None, 1, True, 0.0, 0.0)
-    assert worker is not None
+    worker = table.broker.register_worker(session, [b"other"], None, WorkerTerms(1, 1))
+    assert isinstance(worker, Worker)
     client = table.join(EmqpSession)
     request(client, queue=b"other")
     token = session.delivered[0].token

@@ -8,6 +8,7 @@ from polydomo.broker.broker import Broker
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.policy import Policy
 from polydomo.model.records import Departure, Request, Session, Worker
+from polydomo.model.registration import WorkerTerms
 from polydomo.model.session import ProtocolSession
 from polydomo.protocols.memo.session import MemoSession
 from polydomo.wire import frames, sp
@@ -141,9 +142,7 @@ class Foreigner(ProtocolSession):
         self.broker.request(self, service, frames.join(list(body)), ref, deadline=deadline)
 
     def work(self, service: bytes) -> None:
-        self.broker.register_worker(
-            self, [service], None, credit=1, auto_credit=True, heartbeat_interval=0.0, max_silence=0.0
-        )
+        self.broker.register_worker(self, [service], None, WorkerTerms(1, 1))
 
     def send_partial(self, request: Request, body: Body) -> None:
         self.partials.append((request.ref, frames.split(body)))

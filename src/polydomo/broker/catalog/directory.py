@@ -38,8 +38,9 @@ class Directory(DirectoryApi):
     def register(self, session: Session, name: str, address: str, info: Row, interval: float) -> str:
         broker = self._broker
         session.link.charge(WORK_OFFER)
-        if not self._access.may(session, REGISTER, name):
-            return broker.refusal
+        refusal = self._access.denial(session, REGISTER, name)
+        if refusal:
+            return refusal
         refusal = self._refusal(name, address)
         if not refusal:
             refusal = self._catalog.register(broker.now, name, address, info, interval, session)
@@ -48,8 +49,9 @@ class Directory(DirectoryApi):
 
     def update(self, session: Session, name: str, address: str, changes: Row) -> str:
         broker = self._broker
-        if not self._access.may(session, REGISTER, name):
-            return broker.refusal
+        refusal = self._access.denial(session, REGISTER, name)
+        if refusal:
+            return refusal
         session.link.charge(WORK_OFFER)
         refusal = self._catalog.update(broker.now, name, address, changes, session)
         self._changes.report()

@@ -18,6 +18,7 @@ from polydomo.broker.workers import registration
 from polydomo.limits import MAX_HOPS, MAX_SERVICE_NAME, WORK_OFFER, WORK_REQUEST
 from polydomo.model.outcomes import FAILED, NO_WORKER, OUTCOMES, REFUSED, SHUTDOWN
 from polydomo.model.records import DONE, NO_HISTORY, Path, Request, Service, Session, Worker
+from polydomo.model.registration import Refusal, WorkerTerms
 from polydomo.wire.frames import Body
 
 NOT_ACCEPTED = (NO_WORKER, REFUSED, SHUTDOWN)  # the other broker did not run the request, so it may be sent elsewhere
@@ -35,20 +36,19 @@ class Bridging(Routes):
 
     # --- bridges come and go
 
-    def open(self, session: Session, peer: bytes, window: int) -> Worker | None:
+    def open(self, session: Session, peer: bytes, window: int) -> Worker | Refusal:
         broker = self._broker
-        if not self._access.may(session, BRIDGE, ""):
-            return None
+        why = self._access.denial(session, BRIDGE, "")
+        if why:
+            return Refusal(why, denied=True)
         if peer == identity(self._broker):
-            broker.refusal = "the bridge connects the broker to itself"
-            return None
+            return Refusal("the bridge connects the broker to itself")
         if broker.draining:
-            broker.refusal = registration.SHUTTING_DOWN
-            return None
+            return Refusal(registration.SHUTTING_DOWN)
         interval = broker.tuning.bridge_beat
         silence = interval * broker.tuning.beats_missed
-        worker = registration.register(broker, session, [], None, window, 0, interval, silence, None)
-        if worker is not None:
+        worker = registration.register(broker, session, [], None, WorkerTerms(window, 0, interval, silence), None)
+        if isinstance(worker, Worker):
             worker.beats_while_busy = True  # the other broker sends heartbeats even while it holds requests
             self.offered[worker] = {}
             self.learned[worker] = {}
@@ -86,7 +86,7 @@ class Bridging(Routes):
             or identity(self._broker) in path
             or (is_reserved(name) and not worker.session.is_sibling)
             or len(name) > MAX_SERVICE_NAME
-            or not (worker.session.is_sibling or self._access.may(worker.session, OFFER, name))
+            or (not worker.session.is_sibling and self._access.denial(worker.session, OFFER, name))
         ):
             if known is not None:
                 del learned[name]

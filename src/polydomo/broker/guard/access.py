@@ -83,59 +83,59 @@ class Access(Rights):
             right = BRIDGE
         return own_allows(peer, right, name) if is_own(peer) else rules.allows(peer, right, name)
 
-    def may(self, session: Session, right: str, name: bytes | str) -> bool:
-        """Whether the peer has the right now. A denial is counted and recorded, and its text is in ``broker.refusal``."""
-        return self.rules is None or self._decide(session, acting(session, right), right, name)
+    def denial(self, session: Session, right: str, name: bytes | str) -> str:
+        """Why the peer does not have the right now; "" if it has it. A denial is counted and recorded."""
+        return "" if self.rules is None else self._decide(session, acting(session, right), right, name)
 
-    def may_request(self, request: Request, right: str, name: bytes | str) -> bool:
+    def denial_of(self, request: Request, right: str, name: bytes | str) -> str:
         """The same for the origin of a request."""
-        return self.rules is None or self._decide(request.session, request.origin, right, name)
+        return "" if self.rules is None else self._decide(request.session, request.origin, right, name)
 
-    def may_as(self, principal: str, session: Session, right: str, name: bytes | str) -> bool:
+    def denial_as(self, principal: str, session: Session, right: str, name: bytes | str) -> str:
         """The same for a principal whose request another process passed on over ``session``."""
-        return self.rules is None or self._decide(session, principal, right, name)
+        return "" if self.rules is None else self._decide(session, principal, right, name)
 
-    def _decide(self, session: Session, principal: str, right: str, name: bytes | str) -> bool:
+    def _decide(self, session: Session, principal: str, right: str, name: bytes | str) -> str:
         text = name if isinstance(name, str) else name.decode(errors="backslashreplace")
         allowed = self.allows(principal, right, text)
         key = (principal, right, text)
         if self._known.get(key) is not allowed:
             self._record(key, allowed)
         if allowed:
-            return True
+            return ""
         broker = self._broker
-        broker.refusal = refusal = denial(principal, right, text)
-        broker.denied = True
+        why = denial(principal, right, text)
         broker.counters.denied[right] = broker.counters.denied.get(right, 0) + 1
-        broker.recorder.denied(session, principal, right, text, refusal)
-        return False
+        broker.recorder.denied(session, principal, right, text, why)
+        return why
 
-    def may_use_builtin(self, request: Request) -> bool:
-        """Whether the origin of a request may use the built-in service that it names."""
+    def builtin_denial(self, request: Request) -> str:
+        """Why the origin of a request may not use the built-in service that it names; "" if it may."""
         if self.rules is None:
-            return True
+            return ""
         name = request.service.name
         right = self._broker.builtin.right(name, request.body)
         session = request.session
         if right == ITSELF:  # a bridge may not use built-in services on behalf of any principal
-            return session.is_sibling or not session.is_bridge or self.may_request(request, ADMIN, name)
+            return "" if session.is_sibling or not session.is_bridge else self.denial_of(request, ADMIN, name)
         if right == PROCESSES:
             if session.is_sibling or is_own(session.principal):
-                return True
+                return ""
             right = ADMIN  # for the text of the denial; no principal of the access file may use it
             return self._decide(session, "", right, name)
-        return self.may_request(request, right, name)
+        return self.denial_of(request, right, name)
 
-    def may_call(self, request: Request, service: bytes) -> bool:
-        """``may_request`` for calls. An allowed call is cached until the rules change."""
+    def call_denial(self, request: Request, service: bytes) -> str:
+        """``denial_of`` for calls. An allowed call is cached until the rules change."""
         session = request.session
-        if not self.may_request(request, CALL, service):
-            return False
+        why = self.denial_of(request, CALL, service)
+        if why:
+            return why
         if session.origin_is_principal and self.quota(session.principal) is NO_QUOTA and session.role.allows_requests:
             services = self._free.setdefault(session.principal, set())
             if len(services) < ACCESS_ANSWERS:
                 services.add(service)
-        return True
+        return ""
 
     def calls_freely(self, session: Session, service: bytes) -> bool:
         """The fast path: true if the current rules are known to allow the call and no quota applies."""
@@ -182,15 +182,16 @@ class Access(Rights):
             return True
         return self.allows(acting(session, CALL), CALL, service.decode(errors="backslashreplace"))
 
-    def may_subscribe(self, session: Session, prefix: bytes) -> bool:
-        """A prefix is allowed if a rule names it or something below it. Messages that the rules do not cover are not delivered."""
+    def subscription_denial(self, session: Session, prefix: bytes) -> str:
+        """Why the peer may not subscribe; "" if it may. A prefix is allowed if a rule names it or something below it. Messages that the
+        rules do not cover are not delivered."""
         rules = self.rules
         if rules is None or session.is_bridge:
-            return True  # each message is checked
+            return ""  # each message is checked
         text = prefix.decode(errors="backslashreplace")
         if rules.covers_prefix(session.principal, right_to_hear(prefix), text):
-            return True
-        return self.may(session, right_to_hear(prefix), prefix)
+            return ""
+        return self.denial(session, right_to_hear(prefix), prefix)
 
     def _record(self, key: tuple[str, str, str], allowed: bool) -> None:
         if len(self._known) >= ACCESS_ANSWERS:
@@ -198,10 +199,10 @@ class Access(Rights):
         self._known[key] = allowed
         self._broker.recorder.access(key[0], key[1], key[2], allowed)
 
-    def still_allowed(self, request: Request) -> bool:
-        """Whether the origin of an open request still has the right to it."""
+    def request_denial(self, request: Request) -> str:
+        """Why the origin of an open request has no right to it any more; "" if it has."""
         name = request.service.name
-        return self.may_use_builtin(request) if is_reserved(name) else self.may_request(request, CALL, name)
+        return self.builtin_denial(request) if is_reserved(name) else self.denial_of(request, CALL, name)
 
     # --- quotas
 

@@ -35,29 +35,38 @@ class Revocation:
         broker, access = self._broker, self._access
         if access.rules is None or session.is_sibling:
             return ""
-        if session.is_bridge and not access.may(session, BRIDGE, ""):
-            return broker.refusal
-        if session in broker.schedulers and not access.may(session, OFFER, SCHEDULER_RIGHT):
-            return broker.refusal
+        why = access.denial(session, BRIDGE, "") if session.is_bridge else ""
+        if not why and session in broker.schedulers:
+            why = access.denial(session, OFFER, SCHEDULER_RIGHT)
+        if why:
+            return why
         for worker in broker.session_workers.get(session, ()):
-            if not self._still_offers(worker):
-                return broker.refusal
+            why = self._offer_denial(worker)
+            if why:
+                return why
         for request in session.requests:
-            if not access.still_allowed(request):
-                return broker.refusal
+            why = access.request_denial(request)
+            if why:
+                return why
         for prefix in self._subscriptions.prefixes(session):
-            if not access.may_subscribe(session, prefix):
-                return broker.refusal
+            why = access.subscription_denial(session, prefix)
+            if why:
+                return why
         for entry in self._catalog.registered_by(session):
-            if not access.may(session, REGISTER, entry):
-                return broker.refusal
+            why = access.denial(session, REGISTER, entry)
+            if why:
+                return why
         return ""
 
-    def _still_offers(self, worker: Worker) -> bool:
-        """Whether a worker may still offer its services, and a bridge those of the other broker."""
+    def _offer_denial(self, worker: Worker) -> str:
+        """Why a worker may not offer its services any more, or a bridge those of the other broker; "" if it may."""
         names = [service.name for service in worker.services]
         names += self._bridging.learned.get(worker, ())
-        return all(self._access.may(worker.session, OFFER, name) for name in names)
+        for name in names:
+            why = self._access.denial(worker.session, OFFER, name)
+            if why:
+                return why
+        return ""
 
     def end_revoked(self) -> None:
         """Called after the rules have changed."""
@@ -75,8 +84,8 @@ class Revocation:
             for request in list(session.requests):
                 if request.state == DONE or not (own or session.disconnected or not session.awaits_reply(request)):
                     continue
-                if not self._access.still_allowed(request):
-                    why = broker.refusal
+                why = self._access.request_denial(request)
+                if why:
                     outcomes.cancel(broker, request, why, DENIED)
                     if own:
                         session.send_failure(request, DENIED, why)
@@ -87,9 +96,11 @@ class Revocation:
         for worker in list(broker.workers):
             session = worker.session
             detached = isinstance(session.link, DetachedLink) and not session.runs_shared
-            if not worker.alive or not (detached or worker.orphaned_until) or self._still_offers(worker):
+            if not worker.alive or not (detached or worker.orphaned_until):
                 continue
-            why = broker.refusal
+            why = self._offer_denial(worker)
+            if not why:
+                continue
             if detached:
                 sessions.closed(broker, session, CloseReason(CloseCause.DENIED, why))
             else:

@@ -37,6 +37,7 @@ from polydomo.model.json_form import iso_time
 from polydomo.model.name_patterns import PatternMap
 from polydomo.model.outcomes import DENIED, FAILED, KEY_REUSED, OK, REFUSED, SHUTDOWN, TIMEOUT
 from polydomo.model.records import DONE, PARKED, Request, Session
+from polydomo.model.request_options import RequestOptions
 from polydomo.wire.frames import Body, frame
 
 Zones = Callable[[str], tzinfo]
@@ -46,6 +47,7 @@ OTHER_BODY = "a job with this key or id has another body, service or principal; 
 PENDING = "pending"
 NO_OUTCOME = "the job has no outcome yet"
 ANOTHERS = "the job of another principal"
+NO_PRINCIPAL = "it has no principal, because it was stored without access control; an operator has to submit it again"
 UNIQUE_ID = 16  # bytes: a request id of at least this length is assumed to be unique across clients and restarts
 
 
@@ -128,32 +130,26 @@ class Durable:
 
     def refusal_of(self, job: Job) -> str:
         """Why the principal of a job may not call its service now; "" if it may."""
-        allowed = self.broker.rights.may_as(job.principal, self.session, CALL, job.service)
-        return "" if allowed else self._why_denied(job)
+        why = self.broker.rights.denial_as(job.principal, self.session, CALL, job.service)
+        return why if not why or job.principal else NO_PRINCIPAL
 
-    def _why_denied(self, job: Job) -> str:
-        if job.principal:
-            return self.broker.refusal
-        return "it has no principal, because it was stored without access control; an operator has to submit it again"
-
-    def may_use(self, request: Request, job: Job) -> bool:
-        """Whether the client may see, cancel or remove a job: its own with the right to call the service, and that of another principal
-        with the right ADMIN."""
+    def denial_of_use(self, request: Request, job: Job) -> str:
+        """Why the client may not see, cancel or remove a job; "" if it may: its own with the right to call the service, and that of another
+        principal with the right ADMIN."""
         rights = self.broker.rights
         if not rights.in_force or (job.principal and job.principal == request.origin):
-            return rights.may_request(request, CALL, job.service)
-        return rights.may_request(request, ADMIN, ANOTHERS)
+            return rights.denial_of(request, CALL, job.service)
+        return rights.denial_of(request, ADMIN, ANOTHERS)
 
     def start(self, job: Job) -> None:
-        self.broker.denied = False
-        request = self.session.broker.request(
-            self.session, job.service, job.body, job, max_run=job.run, attempts=job.attempts + 1
-        )
+        options = RequestOptions(max_run=job.run, attempts=job.attempts + 1)
+        request = self.session.broker.request(self.session, job.service, job.body, job, 0.0, options)
         if request is None:
-            if self.broker.denied:
-                self.jobs.attempt_ended(job, DENIED, self._why_denied(job), b"", False)
+            refused, _, why, _ = self.session.ended.pop()  # ``send_failure`` was called
+            if refused.outcome == DENIED:
+                self.jobs.attempt_ended(job, DENIED, why if job.principal else NO_PRINCIPAL, b"", False)
             else:
-                self.jobs.attempt_ended(job, REFUSED, self.broker.refusal, b"", False)
+                self.jobs.attempt_ended(job, REFUSED, why, b"", False)
         else:
             self.running[job] = request
             self._attempts[request] = job
@@ -231,8 +227,9 @@ class Durable:
 
     def accept_relayed(self, request: Request, order: DurableOrder) -> None:
         """The same for a request of another process, which is parked here. The right is checked again where the job is stored."""
-        if not self.broker.rights.may_request(request, CALL, order.service):
-            self.fail(request, DENIED, self.broker.refusal)
+        why = self.broker.rights.denial_of(request, CALL, order.service)
+        if why:
+            self.fail(request, DENIED, why)
             return
         error = self.jobs.refusal(len(order.body))
         if error is not None:

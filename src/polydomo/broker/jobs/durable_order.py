@@ -4,6 +4,7 @@ from polydomo.errors import SettingError
 from polydomo.limits import MAX_SERVICE_NAME
 from polydomo.model.job_messages import ID_LENGTH, Row, answer_body, is_id, read_count, read_duration, read_text
 from polydomo.model.records import Request
+from polydomo.model.request_options import RequestOptions
 from polydomo.wire.frames import Body
 
 KEYED = b"idempotency-key:"  # the beginning of an identity that is a client's idempotency key
@@ -67,13 +68,13 @@ def order_of(header: Row, body: bytes) -> DurableOrder:
     return order
 
 
-def order_for(request: Request, deadline: float, max_run: float, attempts: int, identity: bytes) -> DurableOrder:
+def order_for(request: Request, deadline: float, options: RequestOptions) -> DurableOrder:
     """The order of a request that a client has just sent. ``deadline`` is 0 for none."""
     session = request.session
     order = DurableOrder(request.service.name, bytes(request.body))
-    order.identity = identity
-    order.attempts = attempts
-    order.run = max_run
+    order.identity = identity_of(options.key) if options.key else session.identity_of(request.ref)
+    order.attempts = options.attempts
+    order.run = options.max_run
     if deadline and not session.deadline_is_patience:
         order.ttl = max(0.001, deadline - request.accepted)
     order.headers, order.trace = session.facts_of(request.ref)

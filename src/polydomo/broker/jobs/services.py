@@ -50,10 +50,10 @@ WITHOUT_STORE = "this broker has no job store; start it with the setting `store`
 
 def _denied(durable: Durable, request: Request, job: Job) -> bool:
     """Returns True if the client may not see or cancel the job; then the request was answered."""
-    if durable.may_use(request, job):
-        return False
-    durable.fail(request, DENIED, durable.broker.refusal)
-    return True
+    why = durable.denial_of_use(request, job)
+    if why:
+        durable.fail(request, DENIED, why)
+    return bool(why)
 
 
 def accept(durable: Durable, request: Request, header: Row, content: bytes) -> None:
@@ -69,8 +69,9 @@ def submit(durable: Durable, request: Request, header: Row, content: bytes) -> N
         raise SettingError(
             f"service: {wanted.service.decode(errors='replace')!r} is a built-in service, and cannot run jobs"
         )
-    if not durable.broker.rights.may_request(request, CALL, wanted.service):
-        durable.fail(request, DENIED, durable.broker.refusal)
+    why = durable.broker.rights.denial_of(request, CALL, wanted.service)
+    if why:
+        durable.fail(request, DENIED, why)
         return
     now = durable.now()
     job = Job(wanted.id or durable.new_id(), wanted.service, wanted.body, now)

@@ -21,7 +21,7 @@ def submit(durable: Durable, request: Request, body: Body) -> None:
     if not 0 < len(service) <= MAX_SERVICE_NAME or is_reserved(service):
         durable.answer(request, frame(b"400", False))
         return
-    if not durable.broker.rights.may_request(request, CALL, service):
+    if durable.broker.rights.denial_of(request, CALL, service):
         durable.answer(request, frame(b"400", False))
         return
     end = bounds(body, 0)[1]
@@ -50,7 +50,7 @@ def reply(durable: Durable, request: Request, body: Body) -> None:
     def found(job: Job | None, error: StoreError | None) -> None:
         if error is not None:
             durable.answer(request, frame(b"500", False))
-        elif job is None or not durable.may_use(request, job):
+        elif job is None or durable.denial_of_use(request, job):
             durable.answer(request, frame(b"400", False))
         elif job.id in durable.jobs.open:
             durable.answer(request, frame(b"300", False))
@@ -82,7 +82,7 @@ def close(durable: Durable, request: Request, body: Body) -> None:
             removed(False, error)
         elif job is None:
             removed(False, None)
-        elif not durable.may_use(request, job):
+        elif durable.denial_of_use(request, job):
             durable.answer(request, frame(b"400", False))
         elif id in durable.jobs.open:
             durable.jobs.cancel(id, "closed by its client", ended)

@@ -101,8 +101,9 @@ class Schemas:
             name = row.get("service")
             if not isinstance(name, str):
                 raise ValueError("service must be a text")
-            if not self._access.may_as(principal, session, OFFER, name):
-                return json.dumps({"registered": False, "reason": self._broker.refusal, "denied": True})
+            why = self._access.denial_as(principal, session, OFFER, name)
+            if why:
+                return json.dumps({"registered": False, "reason": why, "denied": True})
             self.learn(name.encode(), row.get("schema"), len(asked))
             self._said[name.encode()] = asked
             answer = {"service": name, "registered": True}

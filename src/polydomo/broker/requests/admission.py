@@ -21,6 +21,7 @@ from polydomo.model.broker_api import BrokerApi
 from polydomo.model.outcomes import SHUTDOWN
 from polydomo.model.principals import accountable
 from polydomo.model.records import Request, Service, Session
+from polydomo.model.request_options import RequestOptions
 from polydomo.wire.frames import Body
 
 DRAINED = "the service is being drained and accepts no new requests"
@@ -50,12 +51,8 @@ class Admission:
         name: bytes,
         body: Body,
         ref: object,
-        fallback: bytes,
         deadline: float,
-        max_run: float,
-        attempts: int,
-        guarantee: bool,
-        identity: bytes,
+        options: RequestOptions,
     ) -> Request | None:
         """Handles a request whose service is reserved or unknown, or that arrived at a listener without requests or during shutdown.
         Returns the request if it is to be accepted (NEW) or if the broker has taken it already (DONE, PARKED), or None if it was
@@ -71,8 +68,9 @@ class Admission:
         if reserved:
             service = builtin.service if builtin is not None else Service(name)
             asked = new_request(number, session, service, body, ref, broker.now)
-            if not self._access.may_use_builtin(asked):
-                outcomes.deny(broker, asked)
+            why = self._access.builtin_denial(asked)
+            if why:
+                outcomes.deny(asked, why)
                 return None
             if builtin is not None and builtin.uses_quota and not session.is_sibling and not self._access.spend(asked):
                 outcomes.refuse(broker, asked, _over_quota(asked))
@@ -89,6 +87,7 @@ class Admission:
             if here and not session.is_internal:
                 return self._builtins.serve(asked, builtin)
         target = broker.services.get(name)
+        fallback = options.fallback
         if fallback and (target is None or not (target.workers or target.remote)):
             other = broker.services.get(fallback)
             if other is not None and any(worker.session.protocol == session.protocol for worker in other.workers):
@@ -100,15 +99,16 @@ class Admission:
         durable = broker.durable_requests
         becomes_job = (
             durable is not None
-            and (guarantee or durable.covers(name))
+            and (options.guarantee or durable.covers(name))
             and not (session.is_bridge or session.is_internal or reserved)
             and not (target is not None and target.drained)
             and 0 < len(name) <= limits.MAX_SERVICE_NAME
         )
         if not reserved and not session.is_sibling:
             # A job is stored for the service that was asked for; the fallback plays no part.
-            if not self._access.may_call(request, name if becomes_job else request.service.name):
-                outcomes.deny(broker, request)
+            why = self._access.call_denial(request, name if becomes_job else request.service.name)
+            if why:
+                outcomes.deny(request, why)
                 return None
             if not (session.is_internal or session.runs_shared) and not self._access.spend(request):
                 outcomes.refuse(broker, request, _over_quota(request))
@@ -123,13 +123,13 @@ class Admission:
             return self._builtins.serve(request, builtin)
         if durable is not None and becomes_job:
             plain = new_request(number, session, Service(name), body, ref, broker.now)
-            return durable.accept(plain, order_for(plain, deadline, max_run, attempts, identity), deadline)
+            return durable.accept(plain, order_for(plain, deadline, options), deadline)
         if target is None:
             if len(name) > limits.MAX_SERVICE_NAME:
                 outcomes.refuse(broker, request, f"service name of {len(name)} bytes")
                 return None
             if service_table.shortage(broker, 1):
-                outcomes.refuse(broker, request, broker.refusal)
+                outcomes.refuse(broker, request, service_table.full(broker))
                 return None
             service_table.add(broker, request.service)
         if request.service.drained:
@@ -144,7 +144,7 @@ class Admission:
         outcomes.refuse(broker, request, AT_LIMIT)
         service_table.forget_unused(broker, request.service)
 
-    def divert(self, request: Request, key: bytes, needs_worker: bool) -> bool:
+    def divert(self, request: Request, options: RequestOptions) -> bool:
         """Handles an accepted request that a worker does not simply run: one with an idempotency key may join a run, a paused service holds
         it, and a memoised service may have a stored reply. False: the request is to be dispatched or queued."""
         broker = self._broker
@@ -152,14 +152,14 @@ class Admission:
         memoiser = self.memoiser
         memoised = memoiser is not None and memoiser.takes(service.name)
         # Requests for memoised services share a run if their bodies are equal, so their keys do not matter.
-        if key and not memoised and (self.keyed is not None or not broker.draining):
+        if options.key and not memoised and (self.keyed is not None or not broker.draining):
             if self.keyed is None:
                 self.keyed = KeyedRequests(self._api, broker)
-            self.keyed.serve(request, key, needs_worker)
+            self.keyed.serve(request, options.key, options.needs_worker)
         elif service.paused:
             pausing.hold(broker, request)
         elif memoiser is not None and memoised and not request.session.runs_shared:
-            memoiser.serve(request, needs_worker)
+            memoiser.serve(request, options.needs_worker)
         else:
             return False
         return True

@@ -64,10 +64,10 @@ def count_refusal(broker: State, request: Request, outcome: str, text: str) -> N
     broker.recorder.refused(request.session, text)
 
 
-def deny(broker: State, request: Request) -> None:
-    """Rejects a request because its client lacks the right; ``broker.guard.access`` has set the text and recorded the denial."""
-    transitions.refuse(request, DENIED, broker.refusal)
-    request.session.send_failure(request, DENIED, broker.refusal)
+def deny(request: Request, why: str) -> None:
+    """Rejects a request because its client lacks the right. ``broker.guard.access`` has recorded the denial."""
+    transitions.refuse(request, DENIED, why)
+    request.session.send_failure(request, DENIED, why)
 
 
 def cancel(broker: State, request: Request, why: str, outcome: str = CANCELLED) -> None:

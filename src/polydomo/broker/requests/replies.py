@@ -10,6 +10,7 @@ from polydomo.broker.state import State
 from polydomo.broker.workers import registration
 from polydomo.model.outcomes import DENIED, FAILED, OK, REFUSED, TOO_LARGE
 from polydomo.model.records import DONE, NOT_ASKED, HeldPartials, Request, Worker
+from polydomo.model.registration import Refusal
 from polydomo.wire.frames import Body, chain, count
 
 
@@ -116,12 +117,11 @@ def forward(broker: State, worker: Worker, token: bytes, service: bytes, body: B
         stale(broker, worker, token, "forward", len(body))
         return False
     worker.last_heard = broker.now
-    broker.denied = False
-    if request.state != DONE and not _may_forward(broker, request, service):
-        del worker.held[token]
-        outcomes.fail(broker, request, DENIED if broker.denied else REFUSED, broker.refusal)
+    refusal = _refusal_to_forward(broker, request, service) if request.state != DONE else None
+    del worker.held[token]
+    if refusal is not None:
+        outcomes.fail(broker, request, DENIED if refusal.denied else REFUSED, refusal.text)
     else:
-        del worker.held[token]
         worker.done += 1
         if worker.credit > 0:
             dispatch.mark_available(worker)  # it may be idle now, and may offer that service too
@@ -136,24 +136,27 @@ def forward(broker: State, worker: Worker, token: bytes, service: bytes, body: B
     return True
 
 
-def _may_forward(broker: State, request: Request, name: bytes) -> bool:
-    """Whether a held request may be forwarded to this service; sets ``refusal`` if not."""
+def _refusal_to_forward(broker: State, request: Request, name: bytes) -> Refusal | None:
+    """Why a held request may not be forwarded to this service; None if it may."""
     if request.history.forwards >= limits.MAX_CHAIN:
-        broker.refusal = f"the request has already been forwarded {request.history.forwards} times"
-        return False
+        return Refusal(f"the request has already been forwarded {request.history.forwards} times")
     target = broker.services.get(name)
     session = request.session
-    if is_reserved(name):
-        broker.refusal = f"{name.decode(errors='replace')!r} is a built-in service; a request cannot be forwarded to it"
-        broker.denied = True  # no other process or broker would allow it
-        return False
-    if not broker.rights.may_request(request, CALL, name):
-        return False
-    full = target is not None and target.queue_length >= broker.max_queue
-    if full and session.worker_count and not session.windowed:
-        broker.refusal = "the queue of the service is full, and a connection with workers cannot be paused"
-        return False
-    return target is not None or (registration.name_allowed(broker, name) and not service_table.shortage(broker, 1))
+    if is_reserved(name):  # denied: no other process or broker would allow it
+        shown = name.decode(errors="replace")
+        return Refusal(f"{shown!r} is a built-in service; a request cannot be forwarded to it", denied=True)
+    why = broker.rights.denial_of(request, CALL, name)
+    if why:
+        return Refusal(why, denied=True)
+    if target is not None:
+        full = target.queue_length >= broker.max_queue
+        if full and session.worker_count and not session.windowed:
+            return Refusal("the queue of the service is full, and a connection with workers cannot be paused")
+        return None
+    why = registration.name_refusal(broker, name)
+    if not why and service_table.shortage(broker, 1):
+        why = service_table.full(broker)
+    return Refusal(why) if why else None
 
 
 def _move_to(broker: State, request: Request, name: bytes, body: Body, ref: object) -> None:

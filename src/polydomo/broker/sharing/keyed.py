@@ -21,6 +21,7 @@ from polydomo.limits import KEYED_LINGER, SHARED_PARTS
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.outcomes import KEY_REUSED, REFUSED
 from polydomo.model.records import Request, Session
+from polydomo.model.request_options import RequestOptions
 from polydomo.model.shared_run import KEYED, SharedRun
 from polydomo.wire.frames import MORE, Body, bounds, join, more
 
@@ -45,9 +46,8 @@ def from_sibling(broker: BrokerApi, session: Session, message: Body, ref: object
     start, after, _ = bounds(data, 0)
     name = data[start:after]
     start, after, flags = bounds(data, after)
-    return broker.request(
-        session, data[start:after], data[after:] if flags & MORE else b"", ref, needs_worker=True, key=name
-    )
+    body = data[after:] if flags & MORE else b""
+    return broker.request(session, data[start:after], body, ref, 0.0, RequestOptions(needs_worker=True, key=name))
 
 
 class KeyedRequests(RunOwner):

@@ -15,6 +15,8 @@ from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import DetachedLink
 from polydomo.model.outcomes import FAILED, OUTCOMES
 from polydomo.model.records import DONE, HELD, Request, Session, Worker
+from polydomo.model.registration import WorkerTerms
+from polydomo.model.request_options import NEEDS_WORKER, PLAIN, RequestOptions
 from polydomo.model.session import ProtocolSession
 from polydomo.model.shared_run import SharedRun
 from polydomo.native import mypyc_attr
@@ -88,8 +90,8 @@ class SharedRuns(ProtocolSession):
         self._clients: dict[Session, RunClient] = {}  # sessions of internal requests, by client
         self._prune_at = MEMO_PRUNE
         api.session_opened(self)
-        worker = api.register_worker(self, [], None, 0, 0, 0.0, 0.0)
-        assert worker is not None
+        worker = api.register_worker(self, [], None, WorkerTerms())
+        assert isinstance(worker, Worker)
         self.worker: Worker = worker
 
     # --- requests of clients
@@ -107,14 +109,10 @@ class SharedRuns(ProtocolSession):
         run = self.open[key] = SharedRun(key, request)
         run.waiting[request.token] = request
         self._holds[request] = run
-        own = self.broker.request(
-            self._client(request.session),
-            service,
-            body,
-            run,
-            attempts=request.max_attempts,
-            needs_worker=needs_worker,
-        )
+        options = NEEDS_WORKER if needs_worker else PLAIN
+        if request.max_attempts:
+            options = RequestOptions(attempts=request.max_attempts, needs_worker=needs_worker)
+        own = self.broker.request(self._client(request.session), service, body, run, 0.0, options)
         if self.open.get(key) is run:
             run.request = own
         if request.service.queue_length >= broker.max_queue:

@@ -55,7 +55,7 @@ class Publishing(SessionListener):
         if topic.startswith(MONITOR):
             broker.recorder.refused(session, f"topics under {MONITOR.decode()} are reserved for the broker")
             return 0
-        if not self._access.may(session, PUBLISH, topic):
+        if self._access.denial(session, PUBLISH, topic):
             return 0
         if topic.startswith(logs.TOPIC):
             record = self._read_log_record(session, topic, body)
@@ -86,7 +86,7 @@ class Publishing(SessionListener):
         """Handles a message that was published at another broker."""
         if topic.startswith(MONITOR):
             return
-        if not session.is_sibling and not self._access.may(session, PUBLISH, topic):
+        if not session.is_sibling and self._access.denial(session, PUBLISH, topic):
             session.link.charge(WORK_PUBLISH)
             return
         if not self.relayed.first_seen(session, origin, topic, number):
@@ -177,7 +177,7 @@ class Publishing(SessionListener):
 
     def subscribe(self, session: Session, prefix: bytes) -> None:
         session.link.charge(WORK_SUBSCRIBE)
-        if not self._access.may_subscribe(session, prefix):
+        if self._access.subscription_denial(session, prefix):
             return
         if self.subscriptions.add(session, prefix):
             if self.greeter is not None:

@@ -10,8 +10,10 @@ from polydomo.broker.state import State
 from polydomo.broker.workers import silence
 from polydomo.model.outcomes import GAVE_UP, INTERRUPTED, SHUTDOWN
 from polydomo.model.records import DONE, NOT_ASKED, Departure, Request, Service, Session, Worker
+from polydomo.model.registration import Refusal, WorkerTerms
 
 SHUTTING_DOWN = "the broker is shutting down"
+TOO_MANY = f"the workers of one connection offer more than {limits.MAX_REGISTRATIONS} services in total"
 
 
 def register(
@@ -19,29 +21,23 @@ def register(
     session: Session,
     services: "list[bytes]",
     ref: object,
-    credit: int,
-    auto_credit: int,
-    heartbeat_interval: float,
-    max_silence: float,
+    terms: WorkerTerms,
     weights: "list[int] | None",
-) -> Worker | None:
-    broker.denied = False
+) -> Worker | Refusal:
     if services and not session.role.allows_workers:
-        broker.refusal = f"the listener {session.role.name} does not accept workers"
-        return None
+        return Refusal(f"the listener {session.role.name} does not accept workers")
     for name in services:
-        if not name_allowed(broker, name) or not broker.rights.may(session, OFFER, name):
-            return None
+        refusal = _offer_refusal(broker, session, name)
+        if refusal is not None:
+            return refusal
     if len(services) > limits.MAX_SERVICES_PER_WORKER:
-        broker.refusal = f"a worker offers {len(services)} services; the limit is {limits.MAX_SERVICES_PER_WORKER}"
-        return None
+        return Refusal(f"a worker offers {len(services)} services; the limit is {limits.MAX_SERVICES_PER_WORKER}")
     if session.registrations + len(services) > limits.MAX_REGISTRATIONS:
-        broker.refusal = f"the workers of one connection offer more than {limits.MAX_REGISTRATIONS} services in total"
-        return None
+        return Refusal(TOO_MANY)
     session.link.charge(limits.WORK_REGISTER * (4 + len(services)))
     if not service_room.make_room(broker, services, session):
-        return None
-    worker = Worker(session, ref, credit, auto_credit, heartbeat_interval, max_silence)
+        return Refusal(service_table.full(broker))
+    worker = Worker(session, ref, terms.credit, terms.auto_credit, terms.heartbeat_interval, terms.max_silence)
     broker.newest_worker += 1
     worker.number = broker.newest_worker
     worker.last_heard = worker.last_sent = worker.registered_at = worker.state_since = broker.now
@@ -59,17 +55,22 @@ def register(
     return worker
 
 
-def name_allowed(broker: State, name: bytes) -> bool:
-    """Whether a service of this name may be offered; sets ``refusal`` if not."""
+def _offer_refusal(broker: State, session: Session, name: bytes) -> Refusal | None:
+    """Why this peer may not offer a service of this name; None if it may."""
+    why = name_refusal(broker, name)
+    if why:
+        return Refusal(why)
+    why = broker.rights.denial(session, OFFER, name)
+    return Refusal(why, denied=True) if why else None
+
+
+def name_refusal(broker: State, name: bytes) -> str:
+    """Why no peer may offer a service of this name; "" if peers may."""
     if is_reserved(name):
-        broker.refusal = f"the name {name.decode(errors='replace')!r} is reserved"
-    elif len(name) > limits.MAX_SERVICE_NAME:
-        broker.refusal = f"service name of {len(name)} bytes"
-    elif broker.draining:
-        broker.refusal = SHUTTING_DOWN
-    else:
-        return True
-    return False
+        return f"the name {name.decode(errors='replace')!r} is reserved"
+    if len(name) > limits.MAX_SERVICE_NAME:
+        return f"service name of {len(name)} bytes"
+    return SHUTTING_DOWN if broker.draining else ""
 
 
 def _enroll(broker: State, worker: Worker, name: bytes, weight: int) -> None:
@@ -90,21 +91,21 @@ def _enroll(broker: State, worker: Worker, name: bytes, weight: int) -> None:
         broker.offered[name] = None
 
 
-def add_service(broker: State, worker: Worker, name: bytes, weight: int) -> bool:
-    broker.denied = False
-    if not worker.alive or not name_allowed(broker, name) or not broker.rights.may(worker.session, OFFER, name):
-        return False
+def add_service(broker: State, worker: Worker, name: bytes, weight: int) -> Refusal | None:
+    if not worker.alive:
+        return Refusal("the worker has left")
+    refusal = _offer_refusal(broker, worker.session, name)
+    if refusal is not None:
+        return refusal
     if len(worker.services) >= limits.MAX_SERVICES_PER_WORKER:
-        broker.refusal = f"a worker offers more than {limits.MAX_SERVICES_PER_WORKER} services"
-        return False
+        return Refusal(f"a worker offers more than {limits.MAX_SERVICES_PER_WORKER} services")
     if name in broker.services and broker.services[name] in worker.services:
-        return True
+        return None
     if worker.session.registrations >= limits.MAX_REGISTRATIONS:
-        broker.refusal = f"the workers of one connection offer more than {limits.MAX_REGISTRATIONS} services in total"
-        return False
+        return Refusal(TOO_MANY)
     worker.session.link.charge(limits.WORK_REGISTER)
     if not service_room.make_room(broker, [name], worker.session):
-        return False
+        return Refusal(service_table.full(broker))
     _enroll(broker, worker, name, weight)
     broker.observer.offered(worker, broker.services[name])
     broker.recorder.registered(worker)
@@ -113,7 +114,7 @@ def add_service(broker: State, worker: Worker, name: bytes, weight: int) -> bool
         # Requests for the new service may have used up the credit available to its other services.
         if not worker.credit:
             dispatch.mark_unavailable(worker)
-    return True
+    return None
 
 
 def lose(broker: State, worker: Worker, departure: Departure, why: str) -> None:

@@ -14,6 +14,8 @@ from polydomo.broker.workers import registration
 from polydomo.journal import schema
 from polydomo.model.outcomes import FAILED, OK
 from polydomo.model.records import Departure, Request, Worker
+from polydomo.model.registration import Refusal, WorkerTerms
+from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.model.session import ProtocolSession
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import Body, split
@@ -133,11 +135,10 @@ class Core:
             for name in names[len(known.services) :]:
                 self.broker.add_service(known, name)
             return
-        worker = self.broker.register_worker(
-            self.actors[row["connection"]], names, None, row["credit"], row["auto"], 0.0, 0.0
-        )
-        if worker is None:
-            self.unlike.append(f"row {row['seq']}: the broker refused a worker: {self.broker.refusal}")
+        terms = WorkerTerms(row["credit"], row["auto"])
+        worker = self.broker.register_worker(self.actors[row["connection"]], names, None, terms)
+        if isinstance(worker, Refusal):
+            self.unlike.append(f"row {row['seq']}: the broker refused a worker: {worker.text}")
         else:
             self.workers[row["worker"]] = worker
 
@@ -157,9 +158,8 @@ class Core:
     def _accepted(self, row: Row) -> None:
         body = row["body"] if row["body"] and not row["body_cut"] else _filling(row["size"])
         attempts = self.attempts.get(row["number"], 0)
-        request = self.broker.request(
-            self.actors[row["client"]], row["service"].encode(), body, None, attempts=attempts
-        )
+        options = RequestOptions(attempts=attempts) if attempts else PLAIN
+        request = self.broker.request(self.actors[row["client"]], row["service"].encode(), body, None, 0.0, options)
         if request is None:
             self.unlike.append(f"row {row['seq']}: the broker refused request {row['number']}")
         else:

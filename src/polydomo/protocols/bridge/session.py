@@ -32,6 +32,7 @@ from polydomo.model.job_facts import JobFacts
 from polydomo.model.listener_roles import SIBLING
 from polydomo.model.outcomes import read_failure
 from polydomo.model.records import DONE, Path, Publication, Request, Service, Worker
+from polydomo.model.registration import Refusal
 from polydomo.model.session import ProtocolSession
 from polydomo.protocols.bridge.frames import IDENTITY_SIZE, is_identity, is_number, read_path, take, take_all
 from polydomo.protocols.bridge.sibling_messages import (
@@ -259,10 +260,11 @@ class BridgeSession(ProtocolSession):
             mine = [prefix for prefix in self._topics() if prefix not in wanted]
             wanted = wanted + mine
             self._hello(wanted)
-        self.worker = self.broker.open_bridge(self, self.peer_identity, min(int(rest[1]), MAX_OUTSTANDING))
-        if self.worker is None:
-            self.link.close(CloseCause.REFUSED, self.broker.refusal)
+        worker = self.broker.open_bridge(self, self.peer_identity, min(int(rest[1]), MAX_OUTSTANDING))
+        if isinstance(worker, Refusal):
+            self.link.close(CloseCause.REFUSED, worker.text)
             return
+        self.worker = worker
         self.prefixes = wanted
         for prefix in wanted:
             self.broker.subscribe(self, prefix)

@@ -165,8 +165,9 @@ class DbpSession(ProtocolSession):
             return
         names = dict.fromkeys(name.strip() for name in asked.split(",") if name.strip())
         if any(not name.startswith(VALUES) for name in names) or not names:
-            if not self.broker.may(self, "inspect", CATALOG):
-                self._say(DENIED, self.broker.refusal.encode("utf-8", "replace"))
+            why = self.broker.denial(self, "inspect", CATALOG)
+            if why:
+                self._say(DENIED, why.encode("utf-8", "replace"))
                 return
         if not names:
             self._say(INFO_REPLY, self.broker.directory.page())
@@ -250,7 +251,7 @@ class DbpSession(ProtocolSession):
     def _disconnect(self, body: "list[bytes]") -> None:
         """ "When the broker receives DISCONNECT from a service node it MUST send no further commands to that service node." """
         name = (body[0].decode(errors="replace") if body else "") or self.name
-        if name and (name == self.name or self.broker.may(self, "register", name)):
+        if name and (name == self.name or not self.broker.denial(self, "register", name)):
             self.broker.directory.remove(name, self.address, "DISCONNECT")
         self._end()
 

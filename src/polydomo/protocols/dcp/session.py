@@ -12,6 +12,7 @@ from polydomo.limits import MAX_SERVICE_NAME
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.outcomes import CLIENT_CANCELLED, CLIENT_TIMEOUT, read_failure
 from polydomo.model.records import Request, Worker
+from polydomo.model.registration import Refusal, WorkerTerms
 from polydomo.model.session import ProtocolSession
 from polydomo.model.window import set_window
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, bounds, cut, frame, join, more, split
@@ -257,12 +258,13 @@ class DcpSession(ProtocolSession):
         # Credit follows the echo, so that the confirmation is the first message after a registration.
         if worker is None or not worker.alive:
             tuning = broker.tuning
-            worker = broker.register_worker(self, [service], None, 0, 1, 0.0, tuning.dcp_beat * tuning.beats_missed)
-            if worker is None:
+            terms = WorkerTerms(auto_credit=1, max_silence=tuning.dcp_beat * tuning.beats_missed)
+            registered = broker.register_worker(self, [service], None, terms)
+            if isinstance(registered, Refusal):
                 # "If the registration is successful, the broker will confirm it": otherwise nothing is sent.
-                broker.report_refusal(self, "registration")
+                broker.report_refusal(self, "registration", registered)
                 return
-            self.worker = worker
+            self.worker = worker = registered
             self.windowed = False
             credit = 1
         else:
@@ -270,8 +272,9 @@ class DcpSession(ProtocolSession):
             credit = worker.credit
             if service not in [known.name for known in worker.services]:
                 broker.clear_credit(worker)
-                if not broker.add_service(worker, service):
-                    broker.report_refusal(self, "registration")
+                refusal = broker.add_service(worker, service)
+                if refusal is not None:
+                    broker.report_refusal(self, "registration", refusal)
                     if credit:
                         broker.add_credit(worker, credit)
                     return

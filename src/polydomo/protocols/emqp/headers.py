@@ -24,6 +24,7 @@ from polydomo.limits import (
     MAX_SERVICES_PER_WORKER,
 )
 from polydomo.model.job_facts import JobFacts
+from polydomo.model.request_options import RequestOptions
 from polydomo.wire import frames
 
 GUARANTEE = "guarantee"
@@ -114,9 +115,10 @@ class Route:
         self.headers = headers
         self.wants_reply = headers.wants_reply
         self.timeout = headers.timeout
-        self.attempts = headers.attempts
-        self.guarantee = headers.guarantee
         self.key = headers.key
+        self.options = RequestOptions(
+            attempts=headers.attempts, fallback=DEFAULT_QUEUE, guarantee=headers.guarantee, key=headers.key
+        )
         self.framed = frames.frame(queue, True) + headers.framed  # towards a worker, where there is no deadline
         self._seconds = 0
         self._framed = b""

@@ -38,7 +38,7 @@ def allowed(broker: BrokerApi, session: Session, principal: str, message: "list[
     queue = message[4] or DEFAULT_QUEUE
     if broker.is_reserved(queue):
         raise ProtocolViolation("a schedule for a built-in service")
-    return broker.may_as(principal, session, "call", queue.decode("utf-8", "backslashreplace"))
+    return not broker.denial_as(principal, session, "call", queue.decode("utf-8", "backslashreplace"))
 
 
 def apply(broker: BrokerApi, session: Session, principal: str, message: "list[bytes]", raw: bytes) -> bool:

@@ -18,6 +18,7 @@ from polydomo.limits import LAST_ASKED, ZOMBIE_TIME
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.outcomes import CLIENT_CANCELLED, CLIENT_TIMEOUT, read_failure
 from polydomo.model.records import Request, Worker
+from polydomo.model.registration import Refusal, WorkerTerms
 from polydomo.model.session import ProtocolSession
 from polydomo.model.shared_run import first_ref
 from polydomo.model.window import set_window
@@ -45,7 +46,7 @@ from polydomo.protocols.emqp.commands import (
     SCHEDULER_RIGHT,
     WORKER,
 )
-from polydomo.protocols.emqp.headers import DEFAULT_QUEUE, Route
+from polydomo.protocols.emqp.headers import Route
 from polydomo.wire import frames
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import MORE, Body
@@ -191,14 +192,11 @@ class EmqpSession(ProtocolSession):
             ref,
             # Without a reply, only the worker enforces the timeout, from when it starts the job, as with EventMQ's router.
             broker.now + route.timeout if route.timeout and route.wants_reply else 0.0,
-            0.0,
-            0.0,
-            route.attempts,
-            DEFAULT_QUEUE,
-            guarantee=route.guarantee,
-            identity=ref.msgid[frames.bounds(ref.msgid, 0)[0] :],
-            key=route.key,
+            route.options,
         )
+
+    def identity_of(self, ref: object) -> bytes:
+        return ref.msgid[frames.bounds(ref.msgid, 0)[0] :] if isinstance(ref, EmqpRef) else b""
 
     def awaits_reply(self, request: Request) -> bool:
         ref = request.ref
@@ -331,12 +329,13 @@ class EmqpSession(ProtocolSession):
             raise ProtocolViolation("INFORM of a type that is neither worker nor scheduler")
         self.dialect = EVENTMQ if len(message) == 6 else DOCUMENT
         broker, beat = self.broker, self.broker.tuning.emqp_beat
-        if kind == SCHEDULER and not broker.may(self, "offer", SCHEDULER_RIGHT):
+        if kind == SCHEDULER and broker.denial(self, "offer", SCHEDULER_RIGHT):
             self._part()
             return
-        worker = broker.register_worker(self, queues, kind, 0, 0, beat, beat * broker.tuning.emqp_beats_missed, weights)
-        if worker is None:
-            broker.report_refusal(self, "INFORM")
+        terms = WorkerTerms(heartbeat_interval=beat, max_silence=beat * broker.tuning.emqp_beats_missed)
+        worker = broker.register_worker(self, queues, kind, terms, weights)
+        if isinstance(worker, Refusal):
+            broker.report_refusal(self, "INFORM", worker)
             self._part()
             return
         if kind == SCHEDULER:

@@ -3,6 +3,7 @@
 from polydomo.limits import ZOMBIE_TIME
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.records import Worker
+from polydomo.model.registration import Refusal, WorkerTerms
 from polydomo.model.session import ProtocolSession
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import Body
@@ -31,10 +32,13 @@ class SingleWorkerSession(ProtocolSession):
             self.reject_worker("READY for a service with an empty name")
             return
         broker = self.broker
-        self.worker = broker.register_worker(self, [service], None, 1, 1, beat if we_beat else 0.0, beat * missed)
-        if self.worker is None:
-            broker.report_refusal(self, "READY")
-            self.disconnect_worker(broker.refusal)
+        terms = WorkerTerms(1, 1, beat if we_beat else 0.0, beat * missed)
+        worker = broker.register_worker(self, [service], None, terms)
+        if isinstance(worker, Refusal):
+            broker.report_refusal(self, "READY", worker)
+            self.disconnect_worker(worker.text)
+        else:
+            self.worker = worker
 
     def reject_worker(self, what: str) -> None:
         """ "The broker MUST respond to any valid but unexpected command by sending DISCONNECT and then no further commands" """

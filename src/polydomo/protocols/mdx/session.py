@@ -11,6 +11,7 @@ from math import ceil
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.outcomes import CLIENT_CANCELLED, CLIENT_TIMEOUT, REFUSED, read_failure
 from polydomo.model.records import Request, Worker
+from polydomo.model.request_options import RequestOptions
 from polydomo.model.window import set_window
 from polydomo.protocols.mdp.single_worker import SingleWorkerSession
 from polydomo.protocols.mdx.commands import (
@@ -333,7 +334,7 @@ class MdxSession(SingleWorkerSession):
         ref = data[service:body]
         deadline = broker.now + int(digits) / 1000 if int(digits) else 0.0
         name, content = data[service + 2 : mark], cut(data, body, end)
-        request = broker.request(self, name, content, ref, deadline, key=data[key + 2 : service])
+        request = broker.request(self, name, content, ref, deadline, RequestOptions(key=data[key + 2 : service]))
         self._asked_for(identity, ref, request)
         return True
 

@@ -19,6 +19,8 @@ from polydomo.limits import (
 )
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.records import DONE, Request, Service, Worker
+from polydomo.model.registration import Refusal, WorkerTerms
+from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.model.session import ProtocolSession
 from polydomo.protocols.memo import messages
 from polydomo.wire.close_reason import CloseCause, CloseReason
@@ -62,7 +64,7 @@ class MemoSession(ProtocolSession):
         self.mine: dict[bytes, Worker] = {}  # workers that used this connection last, by id
         self._asked = b""  # cache of the header of the last JOB, because most JOBs have the same, and its contents
         self._service = b""
-        self._run = 0.0
+        self._options = PLAIN  # the time limits of the last JOB
 
     # --- from the link --------------------------------------------------------------------------------------------------
 
@@ -105,7 +107,9 @@ class MemoSession(ProtocolSession):
                 raise ProtocolViolation("JOB with a timeout of 0: no worker can answer it in time")
             self._asked = data[at : message.payload] if message.payload - at <= LAST_ASKED else b""
             self._service = message.service
-            self._run = min(message.timeout / 1000, MEMO_MAX_RUN)
+            run = min(message.timeout / 1000, MEMO_MAX_RUN)
+            if run != self._options.max_run:
+                self._options = RequestOptions(self.broker.tuning.memo_queue_expiry, run)
             self._ask(rid, messages.to_body(data, message.payload, end))
 
     def on_close(self, reason: CloseReason) -> None:
@@ -124,7 +128,7 @@ class MemoSession(ProtocolSession):
         """A JOB like the last one."""
         self.open.add(rid)
         broker = self.broker
-        if broker.request(self, self._service, body, rid, 0.0, broker.tuning.memo_queue_expiry, self._run) is None:
+        if broker.request(self, self._service, body, rid, 0.0, self._options) is None:
             self.open.discard(rid)
 
     def find_request(self, identity: bytes) -> Request | None:
@@ -158,12 +162,10 @@ class MemoSession(ProtocolSession):
         broker = self.broker
         ref = MemoWorker(broker.random_bytes(messages.ID_SIZE), rid)
         idle = broker.tuning.memo_idle
-        worker = broker.register_worker(
-            self, services, ref, credit=0, auto_credit=0, heartbeat_interval=idle, max_silence=idle
-        )
-        if worker is None:
+        worker = broker.register_worker(self, services, ref, WorkerTerms(heartbeat_interval=idle, max_silence=idle))
+        if isinstance(worker, Refusal):
             # nothing is sent: DISCONNECT would make the worker retry immediately and endlessly
-            broker.report_refusal(self, "READY")
+            broker.report_refusal(self, "READY", worker)
             return
         broker.memo_workers[ref.id] = worker
         self.mine[ref.id] = worker

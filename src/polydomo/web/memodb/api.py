@@ -20,6 +20,7 @@ from polydomo.model.detached_link import DetachedLink
 from polydomo.model.job_messages import INVALID_ARGUMENTS
 from polydomo.model.outcomes import FAILED
 from polydomo.model.records import Request, Worker
+from polydomo.model.registration import Refusal, WorkerTerms
 from polydomo.model.session import ProtocolSession
 from polydomo.protocols.memo.cid import DAG_CBOR, Cid, CidError, parse_cid
 from polydomo.protocols.memo.node import Node, NodeError, decode, encode
@@ -113,8 +114,9 @@ class NodeEndpoint(Endpoint):
 
     def demand(self, session: HttpSession, right: str, name: str) -> None:
         """Raises HttpError if the client does not have the right."""
-        if not session.broker.may(session, right, name):
-            raise HttpError(403, session.broker.refusal, close=False)
+        why = session.broker.denial(session, right, name)
+        if why:
+            raise HttpError(403, why, close=False)
 
     def send_node(self, session: HttpSession, head: RequestHead, node: Node, cache: bytes, status: int = 200) -> None:
         """Sends a small Node."""
@@ -392,12 +394,12 @@ class HttpMemoWorker(ProtocolSession):
         """Registers the worker; returns the reason if that is refused."""
         broker = self.broker
         broker.session_opened(self)
-        self.worker = broker.register_worker(self, funcs, None, 0, 0, 0.0, 0.0)
-        if self.worker is None:
-            why = broker.refusal
+        worker = broker.register_worker(self, funcs, None, WorkerTerms())
+        if isinstance(worker, Refusal):
             broker.session_closed(self, CloseReason(CloseCause.REFUSED))
-            return why
-        broker.add_credit(self.worker)
+            return worker.text
+        self.worker = worker
+        broker.add_credit(worker)
         return ""
 
     def deliver(self, worker: Worker, request: Request) -> None:

@@ -12,6 +12,7 @@ from polydomo.model import principals
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import DetachedLink
 from polydomo.model.records import Request
+from polydomo.model.request_options import RequestOptions
 from polydomo.model.session import ProtocolSession
 from polydomo.protocols.memo.cid import RAW, Cid
 from polydomo.protocols.memo.node import CborHeads, Node, NodeError, node_cid, node_from
@@ -130,7 +131,7 @@ class MemoService(ProtocolSession):
             self._opened = True
             self.broker.session_opened(self)
         evaluation = self.running[key] = Evaluation(key, principal)
-        self.broker.request(self, func.encode(), join(frames), evaluation, max_run=timeout)
+        self.broker.request(self, func.encode(), join(frames), evaluation, 0.0, RequestOptions(max_run=timeout))
         return self.failures.pop(key, None) or evaluation  # it may have been refused at once
 
     def settle(self, func: str, args: "list[Cid]", result: Cid) -> None:
