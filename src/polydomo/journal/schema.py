@@ -1,4 +1,7 @@
-"""Every column of the journal: its type, the version that added it, and its meaning.
+"""Every column of the journal: its type, the version that added it, its meaning, and its source.
+
+This is the only place that declares a column. The rows and tables of the writer, the table in docs/journal.md, and what a reader gives
+to rows of an earlier version follow from it. A column without a source has the recorder's field of the same name.
 
 The journal has two kinds of rows. ``messages`` has one row per event: at level ``requests`` only the rare ones (a
 worker registered, a peer disconnected, a request was requeued), at level ``messages`` every message too. ``requests``
@@ -53,6 +56,12 @@ class Column:
     type: str
     since: int
     says: str
+    given: str = ""
+
+    @property
+    def source(self) -> tuple[str, ...]:
+        """Where its value comes from (``source.py``): a way to convert, and its arguments."""
+        return tuple(self.given.split()) or ("get", self.name)
 
     @property
     def nothing(self) -> Any:
@@ -119,9 +128,9 @@ ONLY_MESSAGES = (ACCEPTED, QUEUED, DISPATCHED, PARTIAL, FINAL, FAILED, UNHEARD, 
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 _COMMON = (
-    Column("time", TIME, 1, "when the event happened; in `requests`, when the request ended"),
-    Column("broker", TEXT, 1, "name of the broker"),
-    Column("run", LONG, 1, "one run of one broker process: 40 random bits"),
+    Column("time", TIME, 1, "when the event happened; in `requests`, when the request ended", "clock time"),
+    Column("broker", TEXT, 1, "name of the broker", "of_run broker"),
+    Column("run", LONG, 1, "one run of one broker process: 40 random bits", "of_run run"),
     Column("seq", LONG, 1, "sequence number within the run, counted over both kinds, from 1"),
 )
 
@@ -133,9 +142,10 @@ _MESSAGES = (
         TEXT,
         1,
         "address of the peer: the client for events between client and broker, else the worker",
+        "of_peer connection peer",
     ),
-    Column("protocol", TEXT, 1, "protocol of the peer"),
-    Column("dialect", TEXT, 1, "dialect of the protocol, where there are several"),
+    Column("protocol", TEXT, 1, "protocol of the peer", "of_peer connection protocol"),
+    Column("dialect", TEXT, 1, "dialect of the protocol, where there are several", "of_peer connection dialect"),
     Column("connection", INT, 1, "number of the peer's connection in the run"),
     Column("client", INT, 1, "number of the client's connection, in every row about a request"),
     Column(
@@ -143,6 +153,7 @@ _MESSAGES = (
         TEXT,
         1,
         "name of the service; bytes that are not UTF-8 as \\xNN. Several services of a worker are separated by commas",
+        "text service",
     ),
     Column("number", LONG, 1, "number of the request in the run; `run` and `number` identify a request"),
     Column("attempt", SHORT, 1, "attempt at this hop, from 1; 0 before the first"),
@@ -178,11 +189,15 @@ _MESSAGES = (
         "`final`, `failed`: how the request ended; `refused`: a code; `lost`: `silence`; `log`: the level; `job`: what happened",
     ),
     Column("reason", TEXT, 1, "the reason, as text"),
-    Column("topic", TEXT, 1, "`published`: the topic"),
+    Column("topic", TEXT, 1, "`published`: the topic", "text topic"),
     Column(
-        "body", BYTES, 1, "the payload with its framing, for services and topics with the option `bodies`, cut at 4 KiB"
+        "body",
+        BYTES,
+        1,
+        "the payload with its framing, for services and topics with the option `bodies`, cut at 4 KiB",
+        "body body",
     ),
-    Column("body_cut", SHORT, 1, "1 if `body` was cut"),
+    Column("body_cut", SHORT, 1, "1 if `body` was cut", "body_cut body"),
     Column("level", TEXT, 1, "`started`: journal level of the run"),
     Column("covers_run", LONG, 1, "`started`, `missing`: the run whose missing rows this row states"),
     Column("covers_first", LONG, 1, "sequence number of the first missing row"),
@@ -192,6 +207,7 @@ _MESSAGES = (
         TEXT,
         2,
         "who `connection` is, by the access file; of `accepted`, who caused the request; of `access`, whose right it is",
+        "principal principal connection",
     ),
     Column(
         "allowed",
@@ -209,38 +225,53 @@ _MESSAGES = (
     ),
     Column("wait_us", LONG, 3, "`job`: `retry`: time until the next attempt; of an outcome: time between all attempts"),
     Column(
-        "created", TIME, 3, "`job`: when the job was submitted; `fired`, `skipped`: the time for which the schedule ran"
+        "created",
+        TIME,
+        3,
+        "`job`: when the job was submitted; `fired`, `skipped`: the time for which the schedule ran",
+        "epoch created",
     ),
     Column("once", TEXT, 3, "`job`: what must happen only once: the outcome of a job, a run of a schedule"),
 )
 
 _REQUESTS = (
-    *_COMMON,
-    Column("request", TEXT, 1, "id of the request: 26 characters, unique across brokers, sorts by time of acceptance"),
-    Column("number", LONG, 1, "number of the request in the run"),
-    Column("service", TEXT, 1, "the service that the client called"),
+    *_COMMON[:3],
+    Column("seq", LONG, 1, _COMMON[3].says, "get last_seq"),
     Column(
-        "last_service", TEXT, 1, "the service at which the request ended; differs from `service` if it was forwarded"
+        "request",
+        TEXT,
+        1,
+        "id of the request: 26 characters, unique across brokers, sorts by time of acceptance",
+        "request_id accepted number",
+    ),
+    Column("number", LONG, 1, "number of the request in the run"),
+    Column("service", TEXT, 1, "the service that the client called", "text asked service"),
+    Column(
+        "last_service",
+        TEXT,
+        1,
+        "the service at which the request ended; differs from `service` if it was forwarded",
+        "text service",
     ),
     Column("client", INT, 1, "number of the client's connection in the run"),
-    Column("client_peer", TEXT, 1, "the client's address"),
-    Column("client_protocol", TEXT, 1, "the client's protocol"),
-    Column("worker", INT, 1, "number of the last worker that held it; 0: none did"),
-    Column("worker_peer", TEXT, 1, "that worker's address"),
-    Column("worker_protocol", TEXT, 1, "that worker's protocol"),
-    Column("accepted", TIME, 1, "when the broker accepted it"),
-    Column("first_dispatched", TIME, 1, "when it was first dispatched"),
-    Column("dispatched", TIME, 1, "when it was last dispatched"),
-    Column("first_partial", TIME, 1, "when the first partial reply arrived"),
+    Column("client_peer", TEXT, 1, "the client's address", "of_peer client peer"),
+    Column("client_protocol", TEXT, 1, "the client's protocol", "of_peer client protocol"),
+    Column("worker", INT, 1, "number of the last worker that held it; 0: none did", "get last_worker"),
+    Column("worker_peer", TEXT, 1, "that worker's address", "of_peer worker_connection peer"),
+    Column("worker_protocol", TEXT, 1, "that worker's protocol", "of_peer worker_connection protocol"),
+    Column("accepted", TIME, 1, "when the broker accepted it", "clock accepted"),
+    Column("first_dispatched", TIME, 1, "when it was first dispatched", "moment first"),
+    Column("dispatched", TIME, 1, "when it was last dispatched", "moment dispatched"),
+    Column("first_partial", TIME, 1, "when the first partial reply arrived", "moment first_partial"),
     Column("wait_us", LONG, 1, "time from acceptance to the first dispatch, or to the end if it was never dispatched"),
     Column("run_us", LONG, 1, "time from the last dispatch to the end; 0 if it was never dispatched"),
     Column("total_us", LONG, 1, "time from acceptance to the end"),
-    Column("wait_bucket", SHORT, 1, "logarithmic bucket of `wait_us`"),
-    Column("run_bucket", SHORT, 1, "logarithmic bucket of `run_us`"),
-    Column("total_bucket", SHORT, 1, "logarithmic bucket of `total_us`"),
-    Column("attempts", SHORT, 1, "dispatches at its last hop"),
-    Column("max_attempts", SHORT, 1, "how many attempts were allowed"),
-    Column("dispatches", SHORT, 1, "dispatches over all hops"),
+    Column("wait_bucket", SHORT, 1, "logarithmic bucket of `wait_us`", "bucket wait_us"),
+    Column("run_bucket", SHORT, 1, "logarithmic bucket of `run_us`", "bucket run_us"),
+    Column("total_bucket", SHORT, 1, "logarithmic bucket of `total_us`", "bucket total_us"),
+    Column("attempts", SHORT, 1, "dispatches at its last hop", "get attempt"),
+    Column("max_attempts", SHORT, 1, "how many attempts were allowed", "get most_attempts"),
+    Column("dispatches", SHORT, 1, "dispatches over all hops", "get attempts"),
     Column("hops", SHORT, 1, "how often it was forwarded"),
     Column("partials", INT, 1, "partial replies delivered to the client"),
     Column("request_bytes", LONG, 1, "size of its body with its framing, as last dispatched"),
@@ -249,8 +280,10 @@ _REQUESTS = (
     Column("reason", TEXT, 1, "reason of a failure, as text"),
     Column("trace", TEXT, 1, "W3C trace context of the request: version-traceid-parentid-flags"),
     Column("parent", TEXT, 1, "id of the request on the broker that sent it over a bridge"),
-    Column("principal", TEXT, 2, "the principal that caused the request, by the access file"),
-    Column("worker_principal", TEXT, 2, "that worker's principal"),
+    Column(
+        "principal", TEXT, 2, "the principal that caused the request, by the access file", "principal origin client"
+    ),
+    Column("worker_principal", TEXT, 2, "that worker's principal", "of_peer worker_connection principal"),
     Column(
         "job",
         TEXT,
@@ -269,6 +302,11 @@ _EMPTY: dict[str, dict[str, Any]] = {
 
 def names(kind: str) -> list[str]:
     return [column.name for column in COLUMNS[kind]]
+
+
+def empty(kind: str) -> dict[str, Any]:
+    """A row with nothing in every column."""
+    return dict(_EMPTY[kind])
 
 
 def row(kind: str, **values: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Converts a chunk to Arrow columns in the writer's thread, column by column.
 
-``chunk.rows`` does the same in Python and is easier to read; a test compares the two.
+``schema`` has the source of each column, and ``chunk.Form`` the fields of each event. ``ColumnValues`` reads them for all events of one
+form at once; ``chunk.EventValues`` does so for one event.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,26 +13,30 @@ import pyarrow as pa
 
 from polydomo.journal import schema
 from polydomo.journal.ids import ALPHABET, NUMBER_CHARACTERS, TIME_CHARACTERS, run_name
-from polydomo.journal.recording import chunk as shapes
 from polydomo.journal.recording.chunk import (
     ACCEPTED,
     DISPATCHED,
     ENDED,
+    FINAL,
     NO_PEER,
+    QUEUED,
+    RARE,
+    USUAL_END,
     Chunk,
-    Layout,
+    Form,
     Peer,
     RareEvent,
     Run,
+    capped,
+    table_default,
     text,
 )
-from polydomo.journal.schema import MESSAGES, NOTHING, REQUESTS, SHORT, TEXT, TIME
+from polydomo.journal.schema import BYTES, MESSAGES, REQUESTS, SHORT, TEXT, TIME
+from polydomo.journal.source import Values
 from polydomo.limits import JOURNAL_CHUNK
-from polydomo.model.outcomes import OK
 
 Who = Callable[[int], Peer]
 Ints = Any  # np.ndarray of int64
-Block = dict[str, Any]  # column -> np.ndarray, pa.Array, or one value for all rows
 
 _TYPES = {
     column.type: field.type
@@ -40,313 +45,208 @@ _TYPES = {
 }
 _DIGITS = np.frombuffer(ALPHABET.encode(), np.uint8)
 _LOG = np.log(1.02)
+_OFTEN_SAME = frozenset("service size queue before workers attempt hop request_bytes reply_bytes".split())
 
 
 def tables(run: Run, chunk: Chunk, who: Who) -> dict[str, pa.Table]:
     """The chunk's rows by kind; a kind without rows is absent. Within a kind they are not sorted."""
-    messages: list[tuple[int, Block]] = []
+    messages: list[Any] = []  # record batches
+    found: dict[str, pa.Table] = {}
+
+    def add(form: Form, events: Ints, more: "list[Any] | None" = None) -> None:
+        if len(events):
+            messages.append(_packed(form, run, chunk, who, events, more).batch(MESSAGES))
+
     if chunk.accepted:
-        messages += _accepted(run, chunk)
+        events = _matrix(chunk.accepted, ACCEPTED)
+        add(ACCEPTED, events)
+        waits = events[:, ACCEPTED.packed.index("waits")].astype(bool)
+        add(QUEUED, events if waits.all() else events[waits])
     if chunk.dispatched:
-        messages.append(_dispatched(run, chunk))
-    found = {}
+        add(DISPATCHED, _matrix(chunk.dispatched, DISPATCHED))
     if chunk.ended:
-        message_rows, finished = _ended(run, chunk, who)
-        if message_rows[0]:
-            messages.append(message_rows)
-        found[REQUESTS] = pa.Table.from_batches([_batch(run, REQUESTS, *finished)])
+        events = _matrix(chunk.ended, ENDED)
+        more = [chunk.more.get(n, USUAL_END) for n in events[:, 0].tolist()] if chunk.more else None
+        ended = _packed(ENDED, run, chunk, who, events, more)
+        found[REQUESTS] = pa.Table.from_batches([ended.batch(REQUESTS)])
+        shown = ended.get("message_rows")  # whether there is a row of ``messages``, or for each event
+        if not isinstance(shown, int) and not shown.all():
+            mask = shown.astype(bool)
+            events = events[mask]
+            more = [one for one, kept in zip(more or (), mask.tolist(), strict=True) if kept]
+            shown = 1
+        if not isinstance(shown, int) or shown:
+            add(FINAL, events, more)
     if chunk.steps:
-        messages.append(_steps(run, chunk.steps))
+        columns = dict(zip(RareEvent._fields, zip(*chunk.steps, strict=True), strict=True))
+        values = ColumnValues(RARE, run, chunk, who, len(chunk.steps))
+        values.given = columns
+        messages.append(values.batch(MESSAGES))
     if messages:
-        found[MESSAGES] = pa.Table.from_batches(
-            [_batch(run, MESSAGES, size, _with_peers(block, who)) for size, block in messages]
-        )
+        found[MESSAGES] = pa.Table.from_batches(messages)
     return found
 
 
-def _accepted(run: Run, chunk: Chunk) -> list[tuple[int, Block]]:
-    events = _Events(chunk, chunk.accepted, ACCEPTED)
-    seq = events.ints("seq")
-    client = events.ints("client")
-    queue = events.same_or_ints("queue")
-    block: Block = {
-        "event": schema.ACCEPTED,
-        "seq": seq,
-        "time": _since_epoch(run, events.times("time")),
-        "number": events.ints("number"),
-        "client": client,
-        "connection": client,
-        "service": events.services(),
-        "size": events.same_or_ints("size"),
-        "queue": queue,
-        "workers": events.same_or_ints("workers"),
-    }
-    waits = events.ints("waits").astype(bool)
-    later = _some({**block, "seq": seq + 1, "queue": queue + 1}, waits)
-    later["event"] = schema.QUEUED
-    if chunk.allowed:
-        block["allowed"] = np.array([chunk.allowed.get(n, 0) for n in seq.tolist()], np.int64)
-    if chunk.origins:
-        block["principals"] = [chunk.origins.get(n, "") for n in seq.tolist()]
-    if chunk.bodies:
-        bodies = [shapes.capped(run, chunk.bodies.get(n, b"")) for n in seq.tolist()]
-        block["body"] = pa.array([body for body, _ in bodies], pa.binary())
-        block["body_cut"] = np.array([cut for _, cut in bodies])
-    waiting = int(waits.sum())
-    return [(events.size, block), (waiting, later)] if waiting else [(events.size, block)]
+def _matrix(packed: bytearray, form: Form) -> Ints:
+    """One row per event, one column per field; times have the bits of floats."""
+    return np.frombuffer(packed, np.int64).reshape(-1, len(form.packed))
 
 
-def _dispatched(run: Run, chunk: Chunk) -> tuple[int, Block]:
-    events = _Events(chunk, chunk.dispatched, DISPATCHED)
-    block: Block = {name: events.ints(name) for name in ("seq", "number", "client", "connection", "worker")}
-    block |= {name: events.same_or_ints(name) for name in ("attempt", "hop", "size", "queue")}
-    block["event"] = schema.DISPATCHED
-    if chunk.allowed:
-        block["allowed"] = np.array([chunk.allowed.get(n, 0) for n in block["seq"].tolist()], np.int64)
-    block["time"] = _since_epoch(run, events.times("time"))
-    block["service"] = events.services()
-    return events.size, block
+def _packed(form: Form, run: Run, chunk: Chunk, who: Who, events: Ints, more: "list[Any] | None") -> "ColumnValues":
+    values = ColumnValues(form, run, chunk, who, len(events))
+    values.events = events
+    values.more = more
+    return values
 
 
-def _ended(run: Run, chunk: Chunk, who: Who) -> tuple[tuple[int, Block], tuple[int, Block]]:
-    """The ``final`` and ``failed`` rows, and those of ``requests``."""
-    events = _Events(chunk, chunk.ended, ENDED)
-    size = events.size
-    seq = events.ints("seq")
-    ended_at = events.times("time")
-    accepted_at = events.times("accepted")
-    dispatched_at = events.times("dispatched")
-    time = _since_epoch(run, ended_at)
-    accepted = _since_epoch(run, accepted_at)
-    number = events.ints("number")
-    client = events.ints("client")
-    connection = events.ints("connection")
-    worker = events.ints("worker")
-    service = events.services()
-    reply = events.same_or_ints("reply_bytes")
-    more = _EndDetails(chunk, seq)
-    has_message_row = more.has_message_row
-    first_at = more.first_dispatched(dispatched_at)
-    wait = _spans(accepted_at, np.where(first_at > 0, first_at, ended_at))
-    ran = np.where(dispatched_at > 0, _spans(dispatched_at, ended_at), 0)
-    total = _spans(accepted_at, ended_at)
-    dispatched = _moments(run, dispatched_at)
-    finished: Block = {
-        "seq": seq + has_message_row,
-        "time": time,
-        "request": _request_ids(run, accepted, number),
-        "number": number,
-        "service": more.asked(service, events),
-        "last_service": service,
-        "client": client,
-        "worker": worker,
-        "accepted": accepted,
-        "first_dispatched": dispatched if first_at is dispatched_at else _moments(run, first_at),
-        "dispatched": dispatched,
-        "first_partial": _moments(run, more.floats("first_partial")),
-        "wait_us": wait,
-        "run_us": ran,
-        "total_us": total,
-        "wait_bucket": _buckets(wait),
-        "run_bucket": _buckets(ran),
-        "total_bucket": _buckets(total),
-        "attempts": more.attempt,
-        "max_attempts": more.max_attempts(run),
-        "dispatches": more.ints("attempts"),
-        "hops": more.ints("hops"),
-        "partials": more.ints("partials"),
-        "request_bytes": events.same_or_ints("request_bytes"),
-        "reply_bytes": reply,
-        "outcome": more.texts("outcome"),
-        "reason": more.texts("reason"),
-        "trace": more.texts("trace"),
-        "parent": more.texts("parent"),
-        "job": more.texts("job"),
-    }
-    finished["client_peer"], finished["client_protocol"], _, principal = _peers(client, who)
-    finished["principal"] = _principals(principal, more.given("principal"))
-    finished["worker_peer"], finished["worker_protocol"], _, finished["worker_principal"] = _peers(connection, who)
-    if not has_message_row.any():
-        return (0, {}), (size, finished)
-    outcome = more.texts("outcome")
-    held = more.ints("held")
-    block: Block = {
-        "seq": seq,
-        "time": time,
-        "event": more.event(),
-        "connection": connection if held is USUAL_END_INTS["held"] else np.where(held, connection, client),
-        "client": client,
-        "service": service,
-        "number": number,
-        "attempt": more.attempt,
-        "hop": more.ints("hops"),
-        "worker": worker if held is USUAL_END_INTS["held"] else np.where(held, worker, 0),
-        "released": more.ints("released"),
-        "size": more.reply(reply),
-        "outcome": outcome,
-        "reason": more.texts("reason"),
-    }
-    if more.any:
-        bodies = [shapes.capped(run, one.body) for one in more.all]
-        block["body"] = pa.array([body for body, _ in bodies], pa.binary())
-        block["body_cut"] = np.array([cut for _, cut in bodies])
-    if not has_message_row.all():
-        return (int(has_message_row.sum()), _some(block, has_message_row.astype(bool))), (size, finished)
-    return (size, block), (size, finished)
+class ColumnValues(Values):
+    """The values of all events of one form in a chunk: arrays and lists, or a single value that all events share, as is common."""
+
+    def __init__(self, form: Form, run: Run, chunk: Chunk, who: Who, size: int) -> None:
+        self.form = form
+        self.run = run
+        self.chunk = chunk
+        self.who = who
+        self.size = size
+        self.events: Ints = None  # packed fields
+        self.more: list[Any] | None = None  # EndDetails of each event; None: all are usual
+        self.given: dict[str, Any] = {}  # fields of RareEvents
+        self._known: dict[str, Any] = {}
+        self._peers: dict[str, tuple[Any, ...]] = {}
+
+    def batch(self, kind: str) -> pa.RecordBatch:
+        made = {column: self.get(column) for column in self.form.copied[kind]}
+        for column, how, arguments in self.form.steps[kind]:
+            made[column] = getattr(self, how)(*arguments)
+        arrays = [_column(column, made.get(column.name, column.nothing), self.size) for column in schema.COLUMNS[kind]]
+        return pa.RecordBatch.from_arrays(arrays, schema=_stored(kind))
+
+    def get(self, name: str) -> Any:
+        if name not in self._known:
+            derived = self.form.derived.get(name)
+            self._known[name] = derived(self) if derived is not None else self._field(name)
+        return self._known[name]
+
+    def _field(self, name: str) -> Any:
+        form = self.form
+        if name in self.given:
+            return _listed(self.given[name])
+        if name in form.packed:
+            values = self.events[:, form.packed.index(name)]
+            if form.is_time(name):
+                return values.copy().view(np.float64)
+            return int(values[0]) if name in _OFTEN_SAME and (values == values[0]).all() else values.copy()
+        if name in form.tables:
+            table = getattr(self.chunk, form.tables[name])
+            nothing = table_default(name)
+            return _listed([table.get(n, nothing) for n in self.events[:, 0].tolist()]) if table else nothing
+        found = getattr(USUAL_END, name) if self.more is None else _listed([getattr(one, name) for one in self.more])
+        if name == "message_rows":
+            return self.pick(found < 0, int(self.chunk.has_message_row), found)
+        return found
+
+    # --- what forms derive fields with
+
+    def pick(self, test: Any, yes: Any, no: Any) -> Any:
+        if isinstance(test, bool):
+            return yes if test else no
+        return yes if test.all() else np.where(test, yes, no)
+
+    def equals(self, name: str, value: str) -> Any:
+        found = self.get(name)
+        return found == value if isinstance(found, str) else np.array([one == value for one in found])
+
+    def span(self, start: Any, end: Any) -> Any:
+        return np.rint((end - start) * 1e6).astype(np.int64)
+
+    # --- the sources of columns
+
+    def clock(self, name: str) -> Ints:
+        values = np.broadcast_to(np.asarray(self.get(name), np.float64), self.size)
+        return np.rint((values + self.run.wall) * 1e6).astype(np.int64)
+
+    def moment(self, name: str) -> Any:
+        values = np.asarray(self.get(name), np.float64)
+        never = values == 0
+        if never.all():
+            return None
+        times = np.rint((values + self.run.wall) * 1e6).astype(np.int64)
+        return times if not never.any() else pa.array(times, mask=never).cast(_TYPES[TIME])
+
+    def epoch(self, name: str) -> Any:
+        values = self.get(name)
+        return (
+            pa.array(values, mask=values == 0).cast(_TYPES[TIME]) if isinstance(values, np.ndarray) else values or None
+        )
+
+    def text(self, *names: str) -> Any:
+        """The last name is that of the service, or a field of bytes."""
+        for name in names[:-1]:
+            found = self.get(name)
+            if isinstance(found, list):
+                others = self._names(names[-1])
+                return _names([one or other for one, other in zip(found, others, strict=True)])
+            if found:
+                return text(found)
+        values = self.get(names[-1])
+        if isinstance(values, np.ndarray):
+            known = pa.array([text(name) for name in self.chunk.services], pa.string())
+            return pa.DictionaryArray.from_arrays(pa.array(values.astype(np.int32)), known)
+        if isinstance(values, int):
+            return text(list(self.chunk.services)[values])
+        return _names(values) if isinstance(values, list) else text(values)
+
+    def _names(self, name: str) -> list[bytes]:
+        """The services of packed events."""
+        services = list(self.chunk.services)
+        return [services[place] for place in np.broadcast_to(self.get(name), self.size).tolist()]
+
+    def body(self, name: str) -> Any:
+        bodies = self.get(name)
+        return [capped(self.run, body)[0] for body in bodies] if isinstance(bodies, list) else bodies
+
+    def body_cut(self, name: str) -> Any:
+        bodies = self.get(name)
+        return _listed([capped(self.run, body)[1] for body in bodies]) if isinstance(bodies, list) else 0
+
+    def bucket(self, name: str) -> Ints:
+        return (np.log(np.maximum(self.get(name), 1)) / _LOG).astype(np.int64)
+
+    def request_id(self, accepted: str, number: str) -> Any:
+        return _request_ids(self.run, self.clock(accepted), self.get(number))
+
+    def of_run(self, part: str) -> Any:
+        return getattr(self.run, part)
+
+    def of_peer(self, connection: str, part: str) -> Any:
+        if connection not in self._peers:
+            self._peers[connection] = _peers(self.get(connection), self.who)
+        return self._peers[connection][Peer._fields.index(part)]
+
+    def principal(self, given: str, connection: str) -> Any:
+        named = self.get(given)
+        others = self.of_peer(connection, "principal")
+        if not isinstance(named, list):
+            return named or others
+        known = others.to_pylist() if isinstance(others, pa.Array) else [others] * self.size
+        return [own or other for own, other in zip(named, known, strict=True)]
 
 
-USUAL_END_INTS = {name: value for name, value in shapes.USUAL_END._asdict().items() if isinstance(value, int)}
+# --- from lists to arrays ---------------------------------------------------------------------------------------------
 
 
-class _EndDetails:
-    """The additional fields of ENDEDs as columns; a single value if none has them."""
-
-    def __init__(self, chunk: Chunk, seq: Ints) -> None:
-        self.any = bool(chunk.more)
-        self.size = len(seq)
-        self.all = [chunk.more.get(n, shapes.USUAL_END) for n in seq.tolist()] if self.any else []
-        if self.any:
-            self.has_message_row = np.array(
-                [chunk.has_message_row if one.has_message_row < 0 else one.has_message_row for one in self.all],
-                np.int64,
-            )
-        else:
-            self.has_message_row = np.full(self.size, int(chunk.has_message_row), np.int64)
-
-    def ints(self, name: str) -> Any:
-        return np.array([getattr(one, name) for one in self.all], np.int64) if self.any else USUAL_END_INTS[name]
-
-    def floats(self, name: str) -> Any:
-        return np.array([getattr(one, name) for one in self.all]) if self.any else np.zeros(1)
-
-    def texts(self, name: str) -> Any:
-        if not self.any:
-            return getattr(shapes.USUAL_END, name)
-        return pa.array([getattr(one, name) for one in self.all], pa.string()).dictionary_encode()
-
-    def given(self, name: str) -> list[str] | None:
-        """Texts that replace those of the connection; None if there are none."""
-        found = [getattr(one, name) for one in self.all]
-        return found if any(found) else None
-
-    @property
-    def attempt(self) -> Any:
-        return self.ints("attempts") - self.ints("spent")
-
-    def max_attempts(self, run: Run) -> Any:
-        return np.array([one.max_attempts or run.attempts for one in self.all]) if self.any else run.attempts
-
-    def first_dispatched(self, dispatched: Any) -> Any:
-        if not self.any:
-            return dispatched
-        first = self.floats("first_dispatched")
-        return np.where(first < 0, dispatched, first)
-
-    def asked(self, last: Any, events: "_Events") -> Any:
-        if not any(one.asked for one in self.all):
-            return last
-        return _names([one.asked or name for one, name in zip(self.all, events.service_names(), strict=True)])
-
-    def event(self) -> Any:
-        if not self.any:
-            return schema.FINAL
-        return pa.array(
-            [schema.FINAL if one.outcome == OK else schema.FAILED for one in self.all], pa.string()
-        ).dictionary_encode()
-
-    def reply(self, sizes: Any) -> Any:
-        return np.where([one.outcome == OK for one in self.all], sizes, 0) if self.any else sizes
-
-
-def _steps(run: Run, steps: list[RareEvent]) -> tuple[int, Block]:
-    columns = dict(zip(RareEvent._fields, zip(*steps, strict=True), strict=True))
-    block: Block = {}
-    for name, values in columns.items():
-        if name == "time":
-            block[name] = _times(run, values)
-        elif name == "created":
-            if any(values):
-                block[name] = pa.array([value or None for value in values], pa.timestamp("us", tz="UTC"))
-        elif name in ("service", "topic"):
-            block[name] = _names(values)
-        elif name == "principal":
-            if any(values):
-                block["principals"] = values
-        elif name == "body":
-            bodies = [shapes.capped(run, body) for body in values]
-            block["body"] = pa.array([body for body, _ in bodies], pa.binary())
-            block["body_cut"] = np.array([cut for _, cut in bodies])
-        elif isinstance(values[0], str):
-            block[name] = pa.array(values, pa.string()).dictionary_encode()
-        else:
-            block[name] = _ints(values)
-    return len(steps), block
-
-
-# --- from packed events and lists to arrays ---------------------------------------------------------------------------
-
-
-class _Events:
-    """The packed events of one form, column by column."""
-
-    def __init__(self, chunk: Chunk, packed: bytearray, layout: Layout) -> None:
-        self._names = list(chunk.services)
-        self._fields = layout.fields
-        self._values = np.frombuffer(packed, np.int64).reshape(-1, len(layout.fields))
-        self.size = len(self._values)
-
-    def ints(self, name: str) -> Ints:
-        return self._values[:, self._fields.index(name)].copy()
-
-    def same_or_ints(self, name: str) -> Any:
-        """A single number if it is the same in all rows, as is common."""
-        values = self._values[:, self._fields.index(name)]
-        first = values[0]
-        return int(first) if (values == first).all() else values.copy()
-
-    def times(self, name: str) -> Any:
-        return self.ints(name).view(np.float64)
-
-    def services(self) -> Any:
-        places = self.same_or_ints("service")
-        if isinstance(places, int):
-            return text(self._names[places])
-        names = pa.array([text(name) for name in self._names], pa.string())
-        return pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int32)), names)
-
-    def service_names(self) -> list[bytes]:
-        return [self._names[place] for place in self.ints("service").tolist()]
+def _listed(values: Sequence[Any]) -> Any:
+    """One value if all are empty, an array of numbers, or a list of anything else."""
+    first = values[0]
+    if not first and not any(values):
+        return first
+    if isinstance(first, float):
+        return np.fromiter(values, np.float64, len(values))
+    return _ints(values) if isinstance(first, int) else list(values)
 
 
 def _ints(values: Sequence[int]) -> Ints:
     return np.frombuffer(pack(f"{len(values)}q", *values), np.int64)  # the quickest way there is
-
-
-def _times(run: Run, values: Sequence[float]) -> Ints:
-    return _since_epoch(run, np.fromiter(values, np.float64, len(values)))
-
-
-def _since_epoch(run: Run, values: Any) -> Ints:
-    """The clock's times as microseconds since the epoch."""
-    return np.rint((values + run.wall) * 1e6).astype(np.int64)
-
-
-def _moments(run: Run, values: Any) -> Any:
-    """The same for optional times, which are 0 if missing."""
-    never = values == 0
-    if never.all():
-        return None
-    if not never.any():
-        return _since_epoch(run, values)
-    return pa.array(_since_epoch(run, values), pa.int64(), mask=never).cast(pa.timestamp("us", tz="UTC"))
-
-
-def _spans(start: Any, end: Any) -> Ints:
-    return np.rint((end - start) * 1e6).astype(np.int64)
-
-
-def _buckets(us: Ints) -> Ints:
-    return (np.log(np.maximum(us, 1)) / _LOG).astype(np.int64)
 
 
 def _names(values: Sequence[bytes]) -> Any:
@@ -356,8 +256,10 @@ def _names(values: Sequence[bytes]) -> Any:
     return pa.array([text(name) for name in values], pa.string()).dictionary_encode()
 
 
-def _peers(connections: Ints, who: Who) -> tuple[Any, Any, Any, Any]:
+def _peers(connections: Any, who: Who) -> tuple[Any, ...]:
     """Address, protocol, dialect and principal of each connection, by its number."""
+    if isinstance(connections, int):
+        return tuple(who(connections)) if connections else NO_PEER
     encoded = pa.array(connections).dictionary_encode()
     known = [who(number) if number else NO_PEER for number in encoded.dictionary.to_pylist()]
     first = known[0]
@@ -369,23 +271,7 @@ def _peers(connections: Ints, who: Who) -> tuple[Any, Any, Any, Any]:
             found.append(
                 pa.DictionaryArray.from_arrays(encoded.indices, pa.array([peer[i] for peer in known], pa.string()))
             )
-    return found[0], found[1], found[2], found[3]
-
-
-def _with_peers(block: Block, who: Who) -> Block:
-    block["peer"], block["protocol"], block["dialect"], principal = _peers(block["connection"], who)
-    named = block.pop("principals", None)  # rows that name a principal themselves
-    block["principal"] = _principals(principal, named)
-    return block
-
-
-def _principals(connections: Any, named: Sequence[str] | None) -> Any:
-    """The principals of connections, except in rows that name one themselves."""
-    if named is None:
-        return connections
-    known = connections.to_pylist() if isinstance(connections, pa.Array) else [connections] * len(named)
-    found = pa.array([own or other for own, other in zip(named, known, strict=True)], pa.string())
-    return found.dictionary_encode()
+    return tuple(found)
 
 
 def _request_ids(run: Run, accepted: Ints, numbers: Ints) -> Any:
@@ -402,33 +288,17 @@ def _request_ids(run: Run, accepted: Ints, numbers: Ints) -> Any:
     return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(offsets), pa.py_buffer(digits))
 
 
-def _some(block: Block, mask: Any) -> Block:
-    """The rows for which ``mask`` holds."""
-    if mask.all():
-        return dict(block)
-    picked = pa.array(mask)
-    return {
-        name: value[mask]
-        if isinstance(value, np.ndarray)
-        else value.filter(picked)
-        if isinstance(value, pa.Array)
-        else value
-        for name, value in block.items()
-    }
-
-
 # --- from arrays to a batch -------------------------------------------------------------------------------------------
 
 
-def _batch(run: Run, kind: str, size: int, block: Block) -> pa.RecordBatch:
-    block["broker"] = run.broker
-    block["run"] = run.run
-    arrays = [_column(column, block.get(column.name, NOTHING[column.type]), size) for column in schema.COLUMNS[kind]]
-    return pa.RecordBatch.from_arrays(arrays, schema=_stored(kind))
-
-
 def _column(column: schema.Column, value: Any, size: int) -> Any:
+    if isinstance(value, list):
+        return (
+            pa.array(value, pa.binary()) if column.type == BYTES else pa.array(value, pa.string()).dictionary_encode()
+        )
     if isinstance(value, np.ndarray):
+        if column.type == TEXT:  # one of a few words
+            return pa.array(value.tolist(), pa.string()).dictionary_encode()
         if column.type == TIME:
             return pa.Array.from_buffers(pa.timestamp("us", tz="UTC"), size, [None, pa.py_buffer(value)])
         if column.type != schema.LONG:

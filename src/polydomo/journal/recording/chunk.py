@@ -1,11 +1,12 @@
 """Events collected on the broker's loop, before they become rows.
 
 The loop only appends. The three events of every request are packed, field by field, into three byte arrays; every other event is a
-``RareEvent``. A thread turns a chunk into Arrow columns (``columns.py``): numpy reads the packed fields without creating an object for each
-value, so the thread holds the interpreter lock for a short time only, and the loop does not wait for it. ``rows`` does the same in Python,
-for the simulator and for rows that are not written yet. A test compares the two.
+``RareEvent``. ``Form`` says which columns an event fills, by their sources in ``schema``. A thread turns a chunk into Arrow columns
+(``files/columns.py``): numpy reads the packed fields without creating an object for each value, so the thread holds the interpreter lock
+for a short time only, and the loop does not wait for it. ``rows`` reads one event after the other in Python. A test compares the two.
 """
 
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Any, NamedTuple
@@ -13,96 +14,161 @@ from typing import Any, NamedTuple
 from polydomo import limits
 from polydomo.journal import histogram, schema
 from polydomo.journal.ids import RequestId
-from polydomo.journal.schema import MESSAGES, REQUESTS
+from polydomo.journal.schema import MESSAGES, REQUESTS, TIME
+from polydomo.journal.source import GIVEN, Values
+from polydomo.journal.source import fields as fields_of
 from polydomo.model.outcomes import OK
 from polydomo.model.principals import is_own
 from polydomo.model.records import Session, Worker
 
 Row = dict[str, Any]
-
-
-class Layout:
-    """The fields of one form of event, in the order in which they are packed: a time as a float, anything else as an integer, of 8 bytes
-    each. A service is its place in ``Chunk.services``."""
-
-    def __init__(self, fields: str) -> None:
-        self.fields = fields.split()
-        self.struct = Struct("=" + "".join("d" if name in _TIMES else "q" for name in self.fields))
-
+Derived = dict[str, Callable[[Values], Any]]  # a field that is computed from others
+Step = tuple[str, str, tuple[str, ...]]  # a column, a method of ``Values``, and its arguments
 
 _TIMES = ("time", "accepted", "dispatched")  # of the broker's clock
 
-# ``seq`` is that of the event's first row.
-ACCEPTED = Layout("seq time number client service size queue workers waits")  # waits: a row ``queued`` follows
-DISPATCHED = Layout("seq time number client connection service worker attempt hop size queue")
-ENDED = Layout("seq time number client connection service worker accepted dispatched request_bytes reply_bytes")
+_named: Any = namedtuple  # the fields are those of the schema
 
 
-class EndDetails(NamedTuple):
-    """Additional fields of an ENDED. The defaults describe the usual case: the first worker answered with one final reply."""
+class Form:
+    """One form of event. Some of its fields are packed, in this order: a time as a float, anything else as an integer, of 8 bytes each; a
+    service is its place in ``Chunk.services``. Others are in a table of the chunk by sequence number (``tables``), or are derived."""
 
-    has_message_row: int = -1  # 1: a row ``final`` or ``failed`` precedes the row of ``requests``; -1: as for the chunk
-    held: int = 1  # 1: ``worker`` held it when it ended; 0: it is the last worker that held it
-    released: int = 1  # 1: ... and no longer holds it
-    attempts: int = 1
-    spent: int = 0
-    max_attempts: int = 0
-    hops: int = 0
-    first_dispatched: float = -1.0  # -1: the same as ``dispatched``
-    first_partial: float = 0.0
-    partials: int = 0
-    outcome: str = OK
-    reason: str = ""
-    asked: bytes = b""  # the first service, if it was forwarded
-    trace: str = ""
-    parent: str = ""
-    job: str = ""  # the durable job that the request belongs to
-    principal: str = ""  # empty: that of the client's connection
-    body: bytes = b""  # of the final reply, if payloads are recorded
+    def __init__(
+        self, packed: str, derived: Derived, tables: "dict[str, str] | None" = None, more: "tuple[str, ...]" = ()
+    ) -> None:
+        self.packed = packed.split()
+        self.struct = Struct("=" + "".join("d" if name in _TIMES else "q" for name in self.packed))
+        self.derived = derived
+        self.tables = tables if tables is not None else {}  # field -> attribute of ``Chunk``
+        # How to fill the columns of each kind: those that are fields of the event are copied, the others take a step. Columns whose fields
+        # the form does not have keep their empty value.
+        self.copied: dict[str, list[str]] = {kind: [] for kind in schema.KINDS}
+        self.steps: dict[str, list[Step]] = {kind: [] for kind in schema.KINDS}
+        known = {*self.packed, *self.tables, *more}
+        for kind in schema.KINDS:
+            for column in schema.COLUMNS[kind]:
+                if column.source == ("get", column.name) and column.name in known:
+                    self.copied[kind].append(column.name)
+                elif (known | derived.keys()).issuperset(fields_of(column.source)):
+                    self.steps[kind].append((column.name, column.source[0], column.source[1:]))
+
+    def is_time(self, name: str) -> bool:
+        """Whether a packed field is a float."""
+        return name in _TIMES
 
 
+def table_default(name: str) -> Any:
+    """What an event has in a field that its table has no entry for."""
+    return _TABLE_DEFAULTS[name]
+
+
+def _defaults(kind: str, known: "set[str]") -> "dict[str, Any]":
+    """The fields that the recorder gives for the columns of a kind, besides the known ones, and what each is if it is not given."""
+    found: dict[str, Any] = {}
+    for column in schema.COLUMNS[kind]:
+        how, *names = column.source
+        if how in GIVEN and names[0] not in known:
+            found[names[0]] = b"" if how == "text" else 0 if column.type == TIME else column.nothing
+    return found
+
+
+# ``seq`` is that of the event's first row. ``waits``: a row ``queued`` follows.
+_PACKED_ACCEPTED = "seq time number client service size queue workers waits"
+ACCEPTED = Form(
+    _PACKED_ACCEPTED,
+    {"event": lambda values: schema.ACCEPTED, "connection": lambda values: values.get("client")},
+    {"allowed": "allowed", "principal": "origins", "body": "bodies"},
+)
+QUEUED = Form(
+    _PACKED_ACCEPTED.replace("seq", "first_seq").replace("queue", "before"),
+    {
+        "event": lambda values: schema.QUEUED,
+        "connection": lambda values: values.get("client"),
+        "principal": lambda values: "",
+        "seq": lambda values: values.get("first_seq") + 1,
+        "queue": lambda values: values.get("before") + 1,
+    },
+)
+DISPATCHED = Form(
+    "seq time number client connection service worker attempt hop size queue",
+    {"event": lambda values: schema.DISPATCHED, "principal": lambda values: ""},
+    {"allowed": "allowed"},
+)
+
+# The end of a request: FINAL is its row ``final`` or ``failed``, if the level has it, and ENDED that of ``requests`` after it.
+# ``worker_connection`` and ``last_worker``: of the worker that held it last; ``held``: it held it when it ended.
+_PACKED_ENDED = (
+    "seq time number client worker_connection service last_worker accepted dispatched request_bytes reply_bytes"
+)
+
+
+def _run_us(values: Values) -> Any:
+    dispatched = values.get("dispatched")
+    return values.pick(dispatched > 0, values.span(dispatched, values.get("time")), 0)
+
+
+def _waited_until(values: Values) -> Any:
+    first = values.get("first")
+    return values.pick(first > 0, first, values.get("time"))
+
+
+def _first(values: Values) -> Any:
+    first = values.get("first_dispatched")
+    return values.pick(first < 0, values.get("dispatched"), first)
+
+
+def _most_attempts(values: Values) -> Any:
+    most = values.get("max_attempts")
+    return values.pick(most > 0, most, values.of_run("attempts"))
+
+
+_ENDED: Derived = {
+    "last_seq": lambda values: values.get("seq") + values.get("message_rows"),
+    "first": _first,
+    "wait_us": lambda values: values.span(values.get("accepted"), _waited_until(values)),
+    "run_us": _run_us,
+    "total_us": lambda values: values.span(values.get("accepted"), values.get("time")),
+    "attempt": lambda values: values.get("attempts") - values.get("spent"),
+    "most_attempts": _most_attempts,
+}
+_FINAL: Derived = {
+    "attempt": lambda values: values.get("attempts") - values.get("spent"),
+    "event": lambda values: values.pick(values.equals("outcome", OK), schema.FINAL, schema.FAILED),
+    "connection": lambda values: values.pick(
+        values.get("held") > 0, values.get("worker_connection"), values.get("client")
+    ),
+    "worker": lambda values: values.pick(values.get("held") > 0, values.get("last_worker"), 0),
+    "principal": lambda values: "",
+    "hop": lambda values: values.get("hops"),
+    "size": lambda values: values.pick(values.equals("outcome", OK), values.get("reply_bytes"), 0),
+}
+
+# Additional fields. The defaults describe the usual case: the first worker answered with one final reply.
+_END: dict[str, Any] = {
+    "message_rows": -1,  # 1: a row ``final`` or ``failed`` precedes the row of ``requests``; -1: as for the chunk
+    "held": 1,
+    "released": 1,  # 1: the worker no longer holds it
+    "attempts": 1,
+    "spent": 0,  # attempts before it was forwarded
+    "max_attempts": 0,  # 0: as many as usual
+    "hops": 0,
+    "first_dispatched": -1.0,  # -1: the same as ``dispatched``
+    "first_partial": 0.0,
+    "outcome": OK,
+    "body": b"",  # of the final reply, if payloads are recorded
+}
+_END |= _defaults(REQUESTS, {*_PACKED_ENDED.split(), *_ENDED, *_END})
+EndDetails: Any = _named("EndDetails", list(_END), defaults=list(_END.values()))
 USUAL_END = EndDetails()
+ENDED = Form(_PACKED_ENDED, _ENDED, more=tuple(_END))
+FINAL = Form(_PACKED_ENDED, _FINAL, more=("released", "outcome", "reason", "body"))
 
-
-class RareEvent(NamedTuple):
-    """Any other event of ``messages``, field by field."""
-
-    seq: int
-    time: float
-    event: str
-    connection: int = 0
-    client: int = 0
-    service: bytes = b""
-    number: int = 0
-    attempt: int = 0
-    hop: int = 0
-    worker: int = 0
-    released: int = 0
-    size: int = 0
-    queue: int = 0
-    workers: int = 0
-    credit: int = 0
-    auto: int = 0
-    silence_us: int = 0
-    allowed_us: int = 0
-    outcome: str = ""
-    reason: str = ""
-    topic: bytes = b""
-    body: bytes = b""
-    level: str = ""
-    covers_run: int = 0
-    covers_first: int = 0
-    covers_last: int = 0
-    principal: str = ""  # empty: that of the connection
-    allowed: int = 0
-    job: str = ""
-    key: str = ""
-    origin: str = ""
-    schedule: str = ""
-    code: str = ""
-    wait_us: int = 0
-    created: int = 0  # microseconds since the epoch; 0 is none
-    once: str = ""
+# Any other event of ``messages``. Only the first three fields have no default.
+_RARE = _defaults(MESSAGES, {"seq", "event"})
+RareEvent: Any = _named("RareEvent", ["seq", "time", "event", *_RARE], defaults=list(_RARE.values()))
+RARE = Form("", {}, more=RareEvent._fields)
+_TABLE_DEFAULTS = {name: _RARE[name] for form in (ACCEPTED, DISPATCHED) for name in form.tables}
 
 
 class Peer(NamedTuple):
@@ -115,6 +181,17 @@ class Peer(NamedTuple):
 
 
 NO_PEER = Peer("", "", "")
+
+
+class Peers(dict[int, Peer]):
+    """The peers of connections, by number; each is looked up once."""
+
+    def __init__(self, who: Callable[[int], Peer]) -> None:
+        self._who = who
+
+    def __missing__(self, connection: int) -> Peer:
+        peer = self[connection] = self._who(connection)
+        return peer
 
 
 class Run(NamedTuple):
@@ -161,7 +238,7 @@ class Chunk:
         self.accepted = bytearray()  # packed events
         self.dispatched = bytearray()
         self.ended = bytearray()
-        self.steps: list[RareEvent] = []
+        self.steps: list[Any] = []  # RareEvents
         self.services = Places()
         self.bodies: dict[
             int, bytes
@@ -171,7 +248,7 @@ class Chunk:
         self.origins: dict[
             int, str
         ] = {}  # by that of an ACCEPTED that the broker itself or a bridge sent: its principal
-        self.more: dict[int, EndDetails] = {}  # by the sequence number of the ENDED
+        self.more: dict[int, Any] = {}  # EndDetails, by the sequence number of the ENDED
 
     def memory(self) -> int:
         """Its size in bytes, estimated."""
@@ -188,149 +265,113 @@ def microseconds(run: Run, time: float) -> int:
     return round((run.wall + time) * 1e6)
 
 
-def span(start: float, end: float) -> int:
-    return round((end - start) * 1e6)
+class EventValues(Values):
+    """The values of one event."""
+
+    __slots__ = ("_form", "_known", "_peers", "_run")
+
+    def __init__(self, form: Form, run: Run, peers: Peers, known: Row) -> None:
+        self._form = form
+        self._run = run
+        self._peers = peers
+        self._known = known  # its fields
+
+    def row(self, kind: str) -> Row:
+        made = schema.empty(kind)
+        for column in self._form.copied[kind]:
+            made[column] = self._known[column]
+        for column, how, arguments in self._form.steps[kind]:
+            made[column] = getattr(self, how)(*arguments)
+        return made
+
+    def get(self, name: str) -> Any:
+        found = self._known.get(name)
+        if found is None:
+            found = self._known[name] = self._form.derived[name](self)
+        return found
+
+    def pick(self, test: Any, yes: Any, no: Any) -> Any:
+        return yes if test else no
+
+    def equals(self, name: str, value: str) -> Any:
+        return self.get(name) == value
+
+    def span(self, start: Any, end: Any) -> Any:
+        return round((end - start) * 1e6)
+
+    def clock(self, name: str) -> int:
+        return microseconds(self._run, self.get(name))
+
+    def moment(self, name: str) -> int | None:
+        time = self.get(name)
+        return microseconds(self._run, time) if time else None
+
+    def epoch(self, name: str) -> int | None:
+        return self.get(name) or None
+
+    def text(self, *names: str) -> str:
+        return text(next((found for name in names if (found := self.get(name))), b""))
+
+    def body(self, name: str) -> bytes:
+        return capped(self._run, self.get(name))[0]
+
+    def body_cut(self, name: str) -> int:
+        return capped(self._run, self.get(name))[1]
+
+    def bucket(self, name: str) -> int:
+        return histogram.bucket(self.get(name))
+
+    def request_id(self, accepted: str, number: str) -> str:
+        return str(RequestId(self.clock(accepted) // 1000, self._run.run, self.get(number)))
+
+    def of_run(self, part: str) -> Any:
+        return getattr(self._run, part)
+
+    def of_peer(self, connection: str, part: str) -> str:
+        found: str = getattr(self._peers[self.get(connection)], part)
+        return found
+
+    def principal(self, given: str, connection: str) -> str:
+        return self.get(given) or self.of_peer(connection, "principal")
 
 
-def rows(run: Run, chunk: Chunk, who: Callable[[int], Peer]) -> Iterator[Row]:
-    """The chunk's rows in the order of their sequence."""
-    made = [
-        *_accepted(run, chunk),
-        *_dispatched(run, chunk),
-        *_ended(run, chunk),
-        *(_step(run, step) for step in chunk.steps),
-    ]
+def rows(run: Run, chunk: Chunk, who: Callable[[int], Peer], kinds: "tuple[str, ...]" = schema.KINDS) -> Iterator[Row]:
+    """The chunk's rows of these kinds, in the order of their sequence."""
+    peers = Peers(who)
+    made: list[Row] = []
+
+    def add(kind: str, form: Form, fields: Row) -> None:
+        if kind in kinds:
+            made.append(EventValues(form, run, peers, fields).row(kind))
+
+    for fields in _unpacked(chunk, chunk.accepted, ACCEPTED):
+        if fields["waits"]:
+            add(MESSAGES, QUEUED, dict(zip(QUEUED.packed, fields.values(), strict=False)))
+        add(MESSAGES, ACCEPTED, fields)
+    for fields in _unpacked(chunk, chunk.dispatched, DISPATCHED):
+        add(MESSAGES, DISPATCHED, fields)
+    for fields in _unpacked(chunk, chunk.ended, ENDED):
+        more = chunk.more.get(fields["seq"], USUAL_END)._asdict()
+        if more["message_rows"] < 0:
+            more["message_rows"] = int(chunk.has_message_row)
+        if more["message_rows"]:
+            add(MESSAGES, FINAL, {**more, **fields})
+        add(REQUESTS, ENDED, {**more, **fields})
+    for step in chunk.steps:
+        add(MESSAGES, RARE, step._asdict())
     made.sort(key=lambda row: int(row["seq"]))
-    for row in made:
-        row["broker"] = run.broker
-        row["run"] = run.run
-        if "event" in row:
-            row["peer"], row["protocol"], row["dialect"], principal = who(row["connection"])
-            row["principal"] = row["principal"] or principal
-        else:
-            row["client_peer"], row["client_protocol"], _, principal = who(row["client"])
-            row["principal"] = row["principal"] or principal
-            row["worker_peer"], row["worker_protocol"], _, row["worker_principal"] = who(row.pop("connection"))
-        yield row
+    yield from made
 
 
-def events(chunk: Chunk, packed: bytearray, layout: Layout) -> Iterator[dict[str, Any]]:
-    """The packed events one by one, with the names of their services."""
+def _unpacked(chunk: Chunk, packed: bytearray, form: Form) -> Iterator[Row]:
+    """The fields of packed events one by one, with the names of their services."""
     services = list(chunk.services)
-    for values in layout.struct.iter_unpack(bytes(packed)):  # of a copy: an array cannot grow while it is read
-        event = dict(zip(layout.fields, values, strict=True))
-        event["service"] = services[event["service"]]
-        yield event
-
-
-def _accepted(run: Run, chunk: Chunk) -> Iterator[Row]:
-    for event in events(chunk, chunk.accepted, ACCEPTED):
-        waits = event.pop("waits")
-        event["connection"] = event["client"]
-        event["time"] = microseconds(run, event["time"])
-        event["service"] = text(event["service"])
-        body, cut = capped(run, chunk.bodies.get(event["seq"], b""))
-        allowed = chunk.allowed.get(event["seq"], 0)
-        origin = chunk.origins.get(event["seq"], "")
-        more = {"event": schema.ACCEPTED, "body": body, "body_cut": cut, "allowed": allowed, "principal": origin}
-        yield schema.row(MESSAGES, **{**event, **more})
-        if waits:
-            queue = event["queue"] + 1
-            yield schema.row(MESSAGES, **{**event, "event": schema.QUEUED, "seq": event["seq"] + 1, "queue": queue})
-
-
-def _dispatched(run: Run, chunk: Chunk) -> Iterator[Row]:
-    for event in events(chunk, chunk.dispatched, DISPATCHED):
-        event["time"] = microseconds(run, event["time"])
-        event["service"] = text(event["service"])
-        allowed = chunk.allowed.get(event["seq"], 0)
-        yield schema.row(MESSAGES, **{**event, "event": schema.DISPATCHED, "allowed": allowed})
-
-
-def _ended(run: Run, chunk: Chunk) -> Iterator[Row]:
-    for event in events(chunk, chunk.ended, ENDED):
-        more = chunk.more.get(event["seq"], USUAL_END)
-        has_message_row = chunk.has_message_row if more.has_message_row < 0 else more.has_message_row
-        time = microseconds(run, event["time"])
-        attempt = more.attempts - more.spent
-        if has_message_row:
-            done = more.outcome == OK
-            body, cut = capped(run, more.body)
-            yield schema.row(
-                MESSAGES,
-                seq=event["seq"],
-                time=time,
-                event=schema.FINAL if done else schema.FAILED,
-                connection=event["connection"] if more.held else event["client"],
-                client=event["client"],
-                service=text(event["service"]),
-                number=event["number"],
-                attempt=attempt,
-                hop=more.hops,
-                worker=event["worker"] if more.held else 0,
-                released=more.released,
-                size=event["reply_bytes"] if done else 0,
-                outcome=more.outcome,
-                reason=more.reason,
-                body=body,
-                body_cut=cut,
-            )
-        had = event["dispatched"]
-        first = had if more.first_dispatched < 0 else more.first_dispatched
-        wait = span(event["accepted"], first or event["time"])
-        ran = span(had, event["time"]) if had else 0
-        total = span(event["accepted"], event["time"])
-        accepted = microseconds(run, event["accepted"])
-        finished = schema.row(
-            REQUESTS,
-            seq=event["seq"] + (1 if has_message_row else 0),
-            time=time,
-            request=str(RequestId(accepted // 1000, run.run, event["number"])),
-            number=event["number"],
-            service=text(more.asked or event["service"]),
-            last_service=text(event["service"]),
-            client=event["client"],
-            worker=event["worker"],
-            accepted=accepted,
-            first_dispatched=_moment(run, first),
-            dispatched=_moment(run, had),
-            first_partial=_moment(run, more.first_partial),
-            wait_us=wait,
-            run_us=ran,
-            total_us=total,
-            wait_bucket=histogram.bucket(wait),
-            run_bucket=histogram.bucket(ran),
-            total_bucket=histogram.bucket(total),
-            attempts=attempt,
-            max_attempts=more.max_attempts or run.attempts,
-            dispatches=more.attempts,
-            hops=more.hops,
-            partials=more.partials,
-            request_bytes=event["request_bytes"],
-            reply_bytes=event["reply_bytes"],
-            outcome=more.outcome,
-            reason=more.reason,
-            trace=more.trace,
-            parent=more.parent,
-            job=more.job,
-            principal=more.principal,
-        )
-        finished["connection"] = event["connection"]  # names the worker's peer; not a column
-        yield finished
-
-
-def _step(run: Run, step: RareEvent) -> Row:
-    event = step._asdict()
-    event["time"] = microseconds(run, step.time)
-    event["service"] = text(step.service)
-    event["topic"] = text(step.topic)
-    event["created"] = step.created or None
-    event["body"], event["body_cut"] = capped(run, step.body)
-    return schema.row(MESSAGES, **event)
-
-
-def _moment(run: Run, time: float) -> int | None:
-    return microseconds(run, time) if time else None
+    for values in form.struct.iter_unpack(bytes(packed)):  # of a copy: an array cannot grow while it is read
+        fields = dict(zip(form.packed, values, strict=True))
+        fields["service"] = services[fields["service"]]
+        for name, table in form.tables.items():
+            fields[name] = getattr(chunk, table).get(fields["seq"], table_default(name))
+        yield fields
 
 
 def capped(run: Run, body: bytes) -> tuple[bytes, int]:

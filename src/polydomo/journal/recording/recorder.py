@@ -108,10 +108,10 @@ class JournalRecorder(Recorder):
             self.queue.chunks.append(self.chunk)
             self._open()
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self, kinds: "tuple[str, ...]" = schema.KINDS) -> list[dict[str, Any]]:
         """Events that no writer has taken yet, in order."""
         chunks = [*self.queue.chunks, self.chunk]
-        return [row for chunk in chunks for row in shapes.rows(self.run, chunk, self.who)]
+        return [row for chunk in chunks for row in shapes.rows(self.run, chunk, self.who, kinds)]
 
     def _drop(self) -> None:
         for run, first, last, reason in self.queue.drop_oldest():
@@ -253,23 +253,25 @@ class JournalRecorder(Recorder):
         seq = self._seq + 1
         self._seq = self._mark[0] = seq + has_message_row
         self.chunk.body_bytes += len(body)
+        trace, parent = self._traces.of(request)
         self.chunk.more[seq] = EndDetails(
-            has_message_row,
-            int(worker is not None),
-            int(worker is not None and request.token not in worker.held),
-            request.attempts,
-            history.attempts_before_forward,
-            self._max_attempts(request),
-            history.forwards,
-            history.first_dispatched or request.dispatched,
-            history.first_partial,
-            history.partials,
-            request.outcome,
-            history.reason,
-            asked,
-            *self._traces.of(request),
+            message_rows=has_message_row,
+            held=int(worker is not None),
+            released=int(worker is not None and request.token not in worker.held),
+            attempts=request.attempts,
+            spent=history.attempts_before_forward,
+            max_attempts=self._max_attempts(request),
+            hops=history.forwards,
+            first_dispatched=history.first_dispatched or request.dispatched,
+            first_partial=history.first_partial,
+            partials=history.partials,
+            outcome=request.outcome,
+            reason=history.reason,
+            asked=asked,
+            trace=trace,
+            parent=parent,
             job=job,
-            principal=principal,
+            origin=principal,
             body=bytes(body),
         )
         self.chunk.ended += self._pack_ended(
@@ -468,7 +470,7 @@ class JournalRecorder(Recorder):
         if not self.wants_requests:
             return
         self._seq = self._mark[0] = seq = self._seq + 1
-        step = RareEvent(seq, self._broker.now, event, **fields)  # type: ignore[arg-type]
+        step = RareEvent(seq, self._broker.now, event, **fields)
         self.chunk.steps.append(step)
         self.chunk.body_bytes += len(step.body)
         if seq >= self._full:

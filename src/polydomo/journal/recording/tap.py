@@ -84,7 +84,7 @@ class Watcher(JournalRecorder):
 
     def take(self) -> list[Row]:
         """The events since the last call, ready for JSON, with the number of skipped ones."""
-        rows = [self._plain(row) for row in self.rows() if "event" in row]
+        rows = [self._plain(row) for row in self.rows((schema.MESSAGES,))]
         if self.skipped:
             time = iso_time(self.run.wall + self._broker.now)
             rows.append({"event": SKIPPED, "service": "", "skipped": self.skipped, "time": time})
