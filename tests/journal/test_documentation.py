@@ -8,17 +8,16 @@ from polydomo.journal import schema
 from polydomo.journal.reading import rules
 from polydomo.journal.schema import KINDS
 from polydomo.server.settings.settings import KINDS as SETTINGS
+from tests.journal import column_tables
 
 PAGE = (Path(__file__).parents[2] / "docs" / "journal.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_column(kind: str) -> None:
-    section = PAGE[PAGE.index(f"### {kind}:") :].split("\n### ")[0]
-    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
-    observed = {row[0].strip("| `"): row[3].removesuffix(" |") for row in rows if len(row) == 4}
-    for column in schema.COLUMNS[kind]:
-        assert observed[column.name] == column.says
+    assert column_tables.parts(PAGE, kind)[1] == column_tables.table(kind), (
+        "renew it: python -m tests.journal.column_tables"
+    )
 
 
 def test_every_event() -> None:
