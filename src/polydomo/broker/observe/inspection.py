@@ -4,6 +4,7 @@
 """
 
 import json
+from functools import partial
 
 from polydomo.broker.builtin.service import Row, Rows
 from polydomo.broker.observe import figures, states
@@ -105,9 +106,12 @@ def _process(broker: State) -> Row:
     return {"process": process.index, "pid": process.pid, "service_names": names}
 
 
+# The rows of long lists are built when they are read. With ``map``: compiled, a generator expression builds them all at once.
+
+
 def service_rows(broker: State) -> Rows:
     found = services(broker)
-    return Rows(len(found), (service_row(broker, service) for service in found))
+    return Rows(len(found), map(partial(service_row, broker), found))
 
 
 def service_row(broker: State, service: Service) -> Row:
@@ -127,7 +131,7 @@ def service_row(broker: State, service: Service) -> Row:
 
 def worker_rows(broker: State) -> Rows:
     found = workers(broker)
-    return Rows(len(found), (worker_row(broker, worker) for worker in found))
+    return Rows(len(found), map(partial(worker_row, broker), found))
 
 
 def worker_row(broker: State, worker: Worker) -> Row:
@@ -158,7 +162,7 @@ def worker_row(broker: State, worker: Worker) -> Row:
 
 def client_rows(broker: State) -> Rows:
     found = clients(broker)
-    return Rows(len(found), (client_row(broker, session) for session in found))
+    return Rows(len(found), map(partial(client_row, broker), found))
 
 
 def client_row(broker: State, session: Session) -> Row:
