@@ -2,6 +2,8 @@
 anywhere cannot be understood, or moved, without it."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.test_layers import SOURCE, imports
@@ -70,3 +72,39 @@ def test_the_check_finds_cycles(tmp_path: Path) -> None:
     (root / "sub" / "c.py").write_text("import sample.sub.a")
     (root / "alone.py").write_text("import sample.b")
     assert cycles(graph(root)) == [["sample.b", "sample.sub.a", "sample.sub.c"]]
+
+
+def test_the_rules_of_requests_are_loaded_without_the_parts_above_them() -> None:
+    code = """
+import sys
+import polydomo.broker.requests.dispatch, polydomo.broker.requests.outcomes, polydomo.broker.workers.registration
+print(*sorted(name for name in sys.modules if name.startswith("polydomo.broker.")))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    loaded = set(result.stdout.split())
+    assert "polydomo.broker.state" in loaded
+    parts = (
+        "broker",
+        "jobs.durable",
+        "jobs.titanic",
+        "topics.publishing",
+        "cluster.bridging",
+        "observe.monitor",
+        "sharing.keyed",
+    )
+    assert not loaded & {f"polydomo.broker.{part}" for part in parts}
+
+
+def test_no_rule_names_the_facade() -> None:
+    """``Broker`` puts the parts together; a rule or a part takes ``State`` and small interfaces."""
+    edges = graph(SOURCE)
+    users = {
+        module
+        for module in edges
+        if module.startswith("polydomo.broker.") and "polydomo.broker.broker" in edges[module]
+    }
+    assert users == set()
+    rules = {
+        module for module in edges if module.startswith("polydomo.broker.") and "polydomo.broker.state" in edges[module]
+    }
+    assert not edges["polydomo.broker.state"] & rules, "the state imports a rule"

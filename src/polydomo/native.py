@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mypy_extensions import mypyc_attr as mypyc_attr
+    from mypy_extensions import trait as trait
 else:
 
     def mypyc_attr(**_options):
         """Options that mypyc reads. ``allow_interpreted_subclasses``: a class outside of the compiled modules may inherit. Such a class
         must set the attributes that it changes in ``__init__``: compiled code does not look at attributes of classes."""
         return lambda cls: cls
+
+    def trait(cls):
+        """Marks an interface: a compiled class may inherit from one other class besides it."""
+        return cls
 
 
 def is_compiled() -> bool:

@@ -1,24 +1,8 @@
-"""``Broker`` owns all services, workers and requests. Sessions call it through ``BrokerApi``, and it calls the sessions back.
-Only the modules of this package change its state:
-
-    admission, outcomes       a request is accepted; it ends
-    dispatch, queues, tokens  which worker gets which request
-    credit                    workers that hold several requests, and requests that move between workers
-    workers, replies          workers register and leave; their replies
-    service_table             services by name
-    deadlines, liveness       time limits of requests; silence of workers
-    backpressure, unattended  clients at a limit; requests whose clients do not wait and have left
-    access, authority         the rights of principals
-    bridging, publishing      other brokers; topics
-    siblings, merging         other processes of this broker; their answers as one
-    durable, jobs, control    jobs in a store; pausing services, draining workers
-    directory, catalog        services registered over DBP, and all others as DBP shows them
-    monitor, timekeeping      states, events and metrics; timers
-    schemas, keyed_requests   schemas of typed services; requests with an idempotency key
-    memoising, shared_runs    stored replies; one run of a service for several requests
+"""``Broker`` is the facade of the broker: it creates the parts over one ``State``, connects them, and implements ``BrokerApi``, which
+sessions call. ``docs/architecture.md`` says which module answers which question.
 
 The owner of the event loop sets ``now`` at the start of each turn. It calls ``run_timers`` at ``next_deadline``, ``end_turn`` once per
-turn, and ``was_suspended`` when the process did not run for a while.
+turn, ``tick`` once a second, and ``was_suspended`` when the process did not run for a while.
 
 ``requests.transitions`` has the states of a request, and is the only module that changes them.
 """
@@ -61,6 +45,7 @@ from polydomo.broker.topics.publishing import Publishing
 from polydomo.broker.workers import liveness, registration
 from polydomo.broker.workers.control import Control
 from polydomo.limits import COST_SUBSCRIPTION, JOB_MEMORY, SMALL_BODY, WORK_REQUEST
+from polydomo.model.broker_api import BrokerApi
 from polydomo.model.name_patterns import PatternMap
 from polydomo.model.outcomes import CANCELLED, NO_WORKER, OK, TIMEOUT
 from polydomo.model.records import DONE, NEW, NO_HISTORY, Departure, Path, Request, Session, Worker, new_time_limits
@@ -71,7 +56,7 @@ from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body
 
 
-class Broker(State):
+class Broker(State, BrokerApi):
     __slots__ = (
         "access", "admission", "answering", "bridging", "catalog", "changes", "control", "directory", "listings", "logins", "memory",
         "monitor", "parts", "publishing", "revocation", "schemas", "siblings",

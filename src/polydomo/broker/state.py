@@ -10,7 +10,6 @@ from polydomo.broker.requests.acceptance_times import AcceptanceTimes
 from polydomo.broker.requests.tokens import Tokens
 from polydomo.broker.requests.unattended import Unattended
 from polydomo.broker.timers import Timers
-from polydomo.model.broker_api import BrokerApi
 from polydomo.model.records import Request, Service, Session, Worker
 from polydomo.model.tuning import Tuning
 
@@ -29,7 +28,7 @@ class Process:
         ] = {}  # bridges to the others, and which process is behind each; -1: not known yet
 
 
-class State(BrokerApi):
+class State:
     # Slots, because instances with this many attributes are slow to read without them, and the hot path reads them constantly.
     __slots__ = (
         "acceptance_times", "address", "builtin", "counters", "drained", "draining", "durable_requests", "entropy",
@@ -65,8 +64,8 @@ class State(BrokerApi):
         self.workers: dict[Worker, None] = {}
         self.sessions: dict[Session, None] = {}
         self.session_workers: dict[Session, dict[Worker, None]] = {}  # workers of each connection that has any
-        self.memo_workers = {}
-        self.schedulers = {}
+        self.memo_workers: dict[bytes, Worker] = {}  # memo01's workers by id; an id may continue on any connection
+        self.schedulers: dict[Session, None] = {}  # eMQP's connected schedulers, the longest connected first
         self.registrations = 0  # one per worker and service
         self.process = Process()
 

@@ -7,6 +7,7 @@ from polydomo.model.records import Path, Request, Worker
 from polydomo.model.registration import Refusal, WorkerTerms
 from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.model.tuning import Tuning
+from polydomo.native import trait
 from polydomo.wire.close_reason import CloseReason
 from polydomo.wire.frames import Body
 
@@ -14,9 +15,10 @@ if TYPE_CHECKING:
     from polydomo.model.records import Session
 
 
+@trait
 class BrokerApi:
-    now = 0.0  # the time of the current turn of the loop, in monotonic seconds; set by the owner of the loop
-    wall = 0.0  # add to ``now`` for seconds since the epoch
+    now: float  # the time of the current turn of the loop, in monotonic seconds; set by the owner of the loop
+    wall: float  # add to ``now`` for seconds since the epoch
     tuning: Tuning
     memo_workers: dict[bytes, Worker]  # memo01's workers by id; an id may continue on any connection
     schedulers: "dict[Session, None]"  # eMQP's connected schedulers, the longest connected first
