@@ -8,7 +8,7 @@ import pytest
 from polydomo.journal import schema
 from tests.pipeline.comparing import comparable, table_rows
 from tests.pipeline.journals import Row, at, message, record, write
-from tests.pipeline.shared import load
+from tests.pipeline.shared import load, shared
 
 pytest.importorskip("pyspark")
 from polydomo.pipeline import batch, segments
@@ -16,6 +16,7 @@ from polydomo.pipeline.batch import Options
 from polydomo.pipeline.tables import TABLES
 
 HOUR = 3600.0
+MOST_STAGES = 35  # of a small batch with traffic of all kinds
 # Two hours; a request over a bridge whose far part ends in the first of them, and the request itself in the second.
 ROOT = record(4, 2, HOUR - 1, HOUR - 0.9, HOUR + 1, worker_protocol="bridge")
 FAR = record(2, 1, HOUR - 0.8, HOUR - 0.7, HOUR - 0.5, run=2, parent=ROOT["request"])
@@ -35,6 +36,13 @@ def state(tables: Path, table: str) -> list[tuple[Any, ...]]:
 
 def named(tables: Path, table: str) -> list[dict[str, Any]]:
     return table_rows(tables, table)
+
+
+def stages() -> int:
+    """The number of stages that the session has run."""
+    context: Any = shared().sparkContext
+    number: int = context._jsc.sc().dagScheduler().nextStageId()
+    return number
 
 
 def files(tables: Path) -> dict[str, int]:
@@ -187,7 +195,9 @@ def test_a_batch_that_is_divided_among_tasks_gives_the_same_rows(
 
     facts = generate(tmp_path / "journal", 3000, seed=3, breaches=1, seconds=600)
     paths = [str(tmp_path / "journal" / name) for name in facts["brokers"]]
+    before = stages()
     load(paths, str(tmp_path / "whole"))
+    assert stages() - before <= MOST_STAGES
     monkeypatch.setattr(batch, "GATHERED_ROWS", 0)
     load(paths, str(tmp_path / "divided"))
     for table in TABLES:

@@ -48,7 +48,7 @@ def empty(spark: "SparkSession", ddl: str) -> "DataFrame":
 
 
 def local(spark: "SparkSession", ddl: str, rows: Iterable[Sequence[Any]]) -> "DataFrame":
-    """A small DataFrame of the driver."""
+    """A small DataFrame of the driver, in any number of partitions."""
     import pyarrow as pa
 
     from polydomo.pipeline.tables.table import arrow_type
@@ -59,7 +59,7 @@ def local(spark: "SparkSession", ddl: str, rows: Iterable[Sequence[Any]]) -> "Da
     fields = [part.split(" ", 1) for part in ddl.split(", ")]
     columns = zip(*found, strict=True)
     made = [pa.array(column, arrow_type(kind)) for column, (_, kind) in zip(columns, fields, strict=True)]
-    return gathered(spark.createDataFrame(pa.table(dict(zip([name for name, _ in fields], made, strict=True)))))
+    return spark.createDataFrame(pa.table(dict(zip([name for name, _ in fields], made, strict=True))))
 
 
 # --- the contents of the journal in blocks of its sequence ---------------------------------------------------------------

@@ -155,7 +155,7 @@ class Computation:
         )
         if self.near_records is self.records:
             return mine
-        return mine.unionAll(sql(later, records=self.near_records))
+        return gathered(mine.unionAll(sql(later, records=self.near_records)))
 
     def write(self, table: Table, hours: Iterable[int] | None = None) -> None:
         """Stages the rows of a table."""

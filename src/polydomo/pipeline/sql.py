@@ -25,13 +25,18 @@ _SHUFFLES = re.compile(r"/\*gather\*/|/\*\+ REPARTITION\([^)]*\) \*/")
 
 
 # What a small batch needs least is stages: its frames have one partition, and are joined where they are.
-_SMALL = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
+# Spark would divide a partition that it estimates to be large, which it does for each result of several joins.
+_SMALL = {"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.maxSinglePartitionBytes": "1024p"}
 _BEFORE = "spark.polydomo.before."  # the settings of the session before
+
+
+def is_gathered(spark: "SparkSession") -> bool:
+    return spark.conf.get(GATHERED, "") == "true"
 
 
 def gather(spark: "SparkSession", small: bool) -> None:
     """Sets the session up for a small batch, or for any other."""
-    if small == (spark.conf.get(GATHERED, "") == "true"):
+    if small == is_gathered(spark):
         return
     spark.conf.set(GATHERED, str(small).lower())
     for name, value in _SMALL.items():
@@ -45,7 +50,7 @@ def gather(spark: "SparkSession", small: bool) -> None:
 def sql(text: str, **frames: "DataFrame") -> "DataFrame":
     """Runs a query over DataFrames, which it names in braces."""
     session: Any = next(iter(frames.values())).sparkSession
-    if session.conf.get(GATHERED, "") == "true":
+    if is_gathered(session):
         # a hash join in one partition needs no other stage
         text = _SHUFFLES.sub("/*+ COALESCE(1) */", text).replace("/*+ BROADCAST(", "/*+ SHUFFLE_HASH(")
     made: DataFrame = session.sql(text.replace(GATHER, ""), **frames)
@@ -54,7 +59,7 @@ def sql(text: str, **frames: "DataFrame") -> "DataFrame":
 
 def gathered(frame: "DataFrame") -> "DataFrame":
     """The frame; in small batches, in one partition."""
-    return frame.coalesce(1) if frame.sparkSession.conf.get(GATHERED, "") == "true" else frame
+    return frame.coalesce(1) if is_gathered(frame.sparkSession) else frame
 
 
 def hour_of(time: str) -> str:

@@ -11,7 +11,7 @@ ended within an hour of them.
 
 from typing import TYPE_CHECKING
 
-from polydomo.pipeline.sql import BRIDGE, hour_of, sql
+from polydomo.pipeline.sql import BRIDGE, GATHER, hour_of, sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -97,42 +97,39 @@ def several(messages: "DataFrame", records: "DataFrame", broadcast: bool) -> "Da
     return sql(TURNS.format(hint="/*+ BROADCAST(s) */" if broadcast else ""), records=records, steps=steps)
 
 
-CROSSING = """
-SELECT p.request AS part, p.parent, p.h, r.h AS parent_h, p.broker, p.worker_protocol
-FROM {several} p JOIN {several} r ON r.request = p.parent AND p.parent != '' WHERE abs(r.h - p.h) <= 1
+# Parts whose client's request is a part as well: it crossed several bridges.
+CHAINED = """
+SELECT 1 FROM {several} p LEFT SEMI JOIN {several} r ON r.request = p.parent AND p.parent != '' AND r.parent != '' LIMIT 1
+"""
+# GATHER after an inner join: Spark does not see that the result of one in one partition is in one partition
+CROSSING = f"""
+SELECT {GATHER} p.request AS part, p.parent, p.h, r.h AS parent_h, p.broker, p.worker_protocol, p.turns
+FROM {{several}} p JOIN {{several}} r ON r.request = p.parent AND p.parent != '' WHERE abs(r.h - p.h) <= 1
 """
 
 
 def _links(bridges: int) -> str:
     """SQL for the client's request of each part, over at most ``bridges`` bridges."""
-    steps = range(1, bridges + 1)
-    chain = " ".join(
-        f"LEFT JOIN {{crossing}} c{n} ON c{n}.part = c{n - 1}.parent AND abs(c{n}.parent_h - c1.h) <= 1"
-        for n in steps[1:]
-    )
-    root = ", ".join(f"c{n}.parent" for n in reversed(steps))
-    deep = " + ".join(f"int(c{n}.parent IS NOT NULL)" for n in steps)
-    return f"SELECT c1.part, coalesce({root}) AS root, {deep} AS deep, c1.broker, c1.worker_protocol FROM {{crossing}} c1 {chain}"
+    made = "SELECT part, parent AS root, 1 AS deep, h, broker, worker_protocol, turns FROM {crossing}"
+    for _ in range(1, bridges):
+        made = (
+            f"SELECT {GATHER} l.part, coalesce(c.parent, l.root) AS root, l.deep + int(c.parent IS NOT NULL) AS deep, l.h, l.broker, "
+            f"l.worker_protocol, l.turns FROM ({made}) l LEFT JOIN {{crossing}} c ON c.part = l.root AND abs(c.parent_h - l.h) <= 1"
+        )
+    return made
 
 
+# A row for each request of a client that crossed bridges (``whole``), with the turns of its parts, and one for each part.
 WHOLE = """
-WITH far AS (
-    SELECT root, count(*) AS bridged, max(struct(deep, part, broker, worker_protocol)) AS last FROM {links} GROUP BY root
-),
-all_turns AS (
-    SELECT l.root, array_sort(flatten(collect_list(s.turns))) AS turns FROM
-        (SELECT /*gather*/ * FROM (SELECT part, root FROM {links} UNION ALL SELECT DISTINCT root, root FROM {links})) l
-        JOIN {several} s ON s.request = l.part
-            GROUP BY l.root
-)
-SELECT /*gather*/ * FROM (
-SELECT root AS request, CAST(bridged AS INT) AS bridged, last.broker AS far_broker, last.worker_protocol AS far_protocol, turns,
-    'requests' AS part FROM far JOIN all_turns USING (root)
-UNION ALL SELECT part, 0, '', '', NULL, 'far' FROM {links})
+SELECT x.id AS request, IF(x.whole, int(count(*)), 0) AS bridged, IF(x.whole, max(last).broker, '') AS far_broker,
+    IF(x.whole, max(last).worker_protocol, '') AS far_protocol, IF(x.whole, flatten(collect_list(turns)), NULL) AS turns,
+    IF(x.whole, 'requests', 'far') AS part
+FROM (SELECT *, struct(deep, part, broker, worker_protocol) AS last FROM {links})
+LATERAL VIEW explode(array(struct(root AS id, true AS whole), struct(part AS id, false AS whole))) v AS x GROUP BY x.id, x.whole
 """
 
 
 def bridged(several: "DataFrame", brokers: int) -> "DataFrame":
-    """What bridges add to requests: the turns at all brokers for the client's request, and which requests are only parts of one."""
-    links = sql(_links(min(MOST_BRIDGES, brokers)), crossing=sql(CROSSING, several=several))
-    return sql(WHOLE, links=links, several=several)
+    """What bridges add to requests: for the client's request, the turns at other brokers; and which requests are only parts of one."""
+    most = min(MOST_BRIDGES, brokers) if sql(CHAINED, several=several).toArrow().num_rows else 1
+    return sql(WHOLE, links=sql(_links(most), crossing=sql(CROSSING, several=several)))

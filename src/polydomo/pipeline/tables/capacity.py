@@ -18,7 +18,7 @@ rest; ``budget_used`` over 1 means that the objective was missed.
 
 from typing import TYPE_CHECKING
 
-from polydomo.pipeline.sql import BROKERS_OWN, bucket, placed, sql, window_of
+from polydomo.pipeline.sql import BROKERS_OWN, GATHER, bucket, placed, sql, window_of
 from polydomo.pipeline.tables.table import UNIT, Column, table
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ WITH took_part AS (
     SELECT t.h, t.broker, t.service, count(*) AS at_least, sum(until - since) AS present_us, max(until) - min(since) AS span
     FROM (SELECT {_SERVICE}, run, worker, max(protocol) AS protocol FROM {{sums}} WHERE kind = 'turn' AND n > 0 GROUP BY {_SERVICE},
         run, worker) t
-    LEFT JOIN {{present}} p ON p.h = t.h AND p.broker = t.broker AND p.run = t.run AND p.worker = t.worker
+    LEFT JOIN (SELECT {GATHER} * FROM {{present}}) p ON p.h = t.h AND p.broker = t.broker AND p.run = t.run AND p.worker = t.worker
     WHERE greatest(t.protocol, coalesce(p.protocol, '')) NOT IN {BROKERS_OWN} GROUP BY t.h, t.broker, t.service
 ),
 parts AS (
-    SELECT /*+ BROADCASTJOIN(d) */ {_SERVICE}, s.kind, bucket, n, ok,
+    SELECT /*+ BROADCASTJOIN(o, d) */ {_SERVICE}, s.kind, bucket, n, ok,
         IF(turn, n, 0) AS turns, IF(turn, timed, 0) AS timed, IF(turn, run_us, 0) AS run_us,
         IF(turn, run_us2, 0D) AS run_us2, IF(turn, waited, 0) AS waited, IF(turn, wait_us, 0) AS wait_us, gaps, gap_us, gap_us2,
         CAST(round(coalesce(o.seconds, d.seconds) * 1e6D) AS BIGINT) AS objective_us, coalesce(o.target, d.target) AS target

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from polydomo.pipeline.sql import hour_of, placed, sql
+from polydomo.pipeline.sql import GATHER, hour_of, placed, sql
 from polydomo.pipeline.tables.table import UNIT, Column, table
 
 if TYPE_CHECKING:
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 LOGS = f"""
 WITH written AS (SELECT *, {hour_of("time")} AS h FROM {{messages}} WHERE event = 'log'),
 known AS (
-    SELECT l.run, l.seq, min(struct(e.h, e.seq, e.request, e.outcome)) AS found FROM (SELECT run, seq, number, h FROM written WHERE
-        number != 0) l
+    SELECT {GATHER} l.run, l.seq, min(struct(e.h, e.seq, e.request, e.outcome)) AS found
+    FROM (SELECT run, seq, number, h FROM written WHERE number != 0) l
     JOIN {{ended}} e ON e.run = l.run AND e.number = l.number AND e.h - l.h BETWEEN 0 AND 1 GROUP BY l.run, l.seq
 )
 SELECT w.time, w.broker, w.run, w.seq, w.service, w.outcome AS level, w.reason AS message, w.peer, w.number,

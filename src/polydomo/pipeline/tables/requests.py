@@ -123,7 +123,8 @@ joined AS (
         coalesce(s.run_us, IF(r.alone, unix_micros(r.time) - unix_micros(r.dispatched), r.run_us)) AS run_us,
         coalesce(b.bridged, 0) AS bridged, coalesce(b.far_broker, '') AS far_broker, coalesce(b.far_protocol, '') AS far_protocol,
         coalesce(m.memo, '') AS memo, coalesce(m.keyed, '') AS keyed, coalesce(m.key, '') AS key,
-        coalesce(b.part, 'requests') AS part, coalesce(b.turns, s.turns) AS t
+        coalesce(b.part, 'requests') AS part,
+        coalesce(array_sort(concat(b.turns, coalesce(s.turns, array()))), s.turns) AS t
     FROM alone r LEFT JOIN {{several}} s ON s.run = r.run AND s.number = r.number AND s.seq = r.seq
         LEFT JOIN {{bridged}} b ON b.request = r.request LEFT JOIN {{shared}} m ON m.run = r.run AND m.number = r.number
 )
@@ -141,7 +142,7 @@ def silver(
     broadcast: bool,
 ) -> "DataFrame":
     """The rows of ``requests`` (``part`` is ``requests``) and the parts of bridged requests at other brokers (``far``)."""
-    text = SILVER.replace("SELECT hint", "SELECT /*+ BROADCAST(s, b, m) */" if broadcast else "SELECT")
+    text = SILVER.replace("SELECT hint", "SELECT /*+ BROADCASTJOIN(s, b, m) */" if broadcast else "SELECT")
     return sql(text, records=records, repeated=repeated, several=several, bridged=bridged, shared=shared)
 
 
