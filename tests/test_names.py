@@ -1,6 +1,7 @@
-"""One word, one meaning: the name of a class says what it is, and no second class has it."""
+"""Rules about names and comments that a formatter does not check."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -29,3 +30,18 @@ def test_no_two_modules_define_a_class_of_the_same_name() -> None:
     shared = {name: sorted(modules) for name, modules in class_names(SOURCE).items() if len(modules) > 1}
     assert {name: modules for name, modules in shared.items() if name not in ALLOWED} == {}
     assert set(ALLOWED) <= set(shared), "no longer needed"
+
+
+# ruff breaks a line that is too long because of its comment: the code gets brackets of its own, and the comment hangs behind them.
+HANGING = re.compile(r"^( *)[^\n#]*[(\[]\n\1    [^\n]*\n\1[)\]][^\n#]*  # (?!fmt|type|noqa)", re.MULTILINE)
+
+
+def test_no_comment_hangs_behind_a_bracket() -> None:
+    """If this fails: write the comment on the line above."""
+    hanging = [
+        f"{path.relative_to(SOURCE)}:{text.count(chr(10), 0, match.start()) + 1}"
+        for path in SOURCE.rglob("*.py")
+        for text in [path.read_text(encoding="utf-8")]
+        for match in HANGING.finditer(text)
+    ]
+    assert hanging == []

@@ -486,10 +486,8 @@ SQL_MAX_ROWS: Final = 10_000_000  # Default maximum of rows per result.
 SQL_MAX_BYTES: Final = 4096 * MIB  # Default maximum of bytes per result.
 SQL_MAX_TIME: Final = 600.0  # Default timeout of a query.
 SQL_LAST_WORDS: Final = 3.0  # Seconds until Spark's JVM, whose connections have closed, must have ended.
-SQL_RESTART: Final = (
-    1.0,
-    60.0,
-)  # Seconds between attempts to open a new Spark session after the JVM ended: a query that ends it may come again at once.
+# Seconds between attempts to open a new Spark session after the JVM ended: a query that ends it may be repeated at once.
+SQL_RESTART: Final = (1.0, 60.0)
 SQL_LOOK: Final = 0.1  # Seconds between checks whether the client of a query is still connected, so that it is cancelled within a second.
 
 # --- tables ---------------------------------------------------------------------------------------------------------------

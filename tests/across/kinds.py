@@ -1,4 +1,4 @@
-"""Who takes part in the matrix: every client and every worker that can carry a request, each with what sets it apart."""
+"""The participants of the matrix: every kind of client and worker, each with its properties."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A journal over the scripted broker of ``tests/broker/rig.py``, and lives that a broker may lead."""
+"""A journal over the scripted broker of ``tests/broker/rig.py``, and typical sequences of events."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""Sessions that take ordinary messages in a hurry do what those do that take all of them apart, however the bytes are cut."""
+"""The fast path of a session does the same as the general path, wherever the bytes are split."""
 
 from contextlib import ExitStack
 

@@ -1,4 +1,4 @@
-"""What the broker's log calls those who come and go."""
+"""The names of peers in the broker's log."""
 
 import logging
 

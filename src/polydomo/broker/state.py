@@ -23,9 +23,8 @@ class Process:
         self.index = 0  # of this process
         self.count = 1  # of all
         self.pid = 0  # of this process, for status
-        self.bridges: dict[
-            Worker, int
-        ] = {}  # bridges to the others, and which process is behind each; -1: not known yet
+        # Bridges to the others, and which process is behind each; -1: not known yet.
+        self.bridges: dict[Worker, int] = {}
 
 
 class State:

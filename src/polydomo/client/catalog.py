@@ -65,9 +65,8 @@ async def open_beats(name: str, interval: float, broker: tuple[str, int], at: Ad
     return protocol
 
 
-Registration = dict[
-    str, object
-]  # at least ``name``; the specification also lists ``ip``, ``port``, ``function`` and ``heartbeat``
+# At least ``name``; the specification also lists ``ip``, ``port``, ``function`` and ``heartbeat``.
+Registration = dict[str, object]
 
 
 class AsyncCatalog:

@@ -19,9 +19,8 @@ LOG = logs.get("broker")
 class EventLog(Recorder):
     def __init__(self) -> None:
         super().__init__()
-        self._denials: dict[
-            str, tuple[float, int]
-        ] = {}  # text -> when it was logged, and how often it was repeated since
+        # Text -> when it was logged, and how often it was repeated since.
+        self._denials: dict[str, tuple[float, int]] = {}
 
     def opened(self, session: Session) -> None:
         say(LOG, logging.DEBUG, "connected", peer=session.link.peer, protocol=session.protocol)

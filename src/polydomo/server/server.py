@@ -140,7 +140,8 @@ class BrokerServer(Host):
         least = limits.SPARE_FILES + min(limits.LEAST_CONNECTIONS, self.max_connections)
         if files < least:
             raise SettingError(f"this process may open only {files} files, but a broker needs {least}: {MORE_FILES}")
-        spare = max(limits.SPARE_FILES, open_files())  # whoever started the broker may have left files open in it
+        # The program that started the broker may have left files open in it.
+        spare = max(limits.SPARE_FILES, open_files())
         if files - spare < self.max_connections:
             self.max_connections = max(1, files - spare)
             asked = "limits.max_connections" in self.settings.sources or self.max_connections < limits.FEW_CONNECTIONS

@@ -81,9 +81,8 @@ class MemoStore(MemoValues):
         self._grown = 0  # bytes written since, at most
         self._logged = 0  # bytes of values since the last checkpoint
         self._written = 0  # commits since the last checkpoint
-        self._recent: dict[
-            bytes, tuple[bytes, float]
-        ] = {}  # key -> reply and creation time, the least recently used first
+        # Key -> reply and creation time, the least recently used first.
+        self._recent: dict[bytes, tuple[bytes, float]] = {}
         self._recent_bytes = 0
         self._used: dict[bytes, tuple[float, int]] = {}  # key -> time of last use, and hits that are not written yet
 

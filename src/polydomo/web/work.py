@@ -41,7 +41,7 @@ from polydomo.wire.http.head import HttpError, RequestHead
 from polydomo.wire.link import Hub, LinkHandler
 
 OFFERED: Final = (OCTETS, TEXT, MULTIPART, JSON, FRAMES_JSON)
-NAME_BYTES: Final = 9  # of a worker's name, which must not be guessable: whoever knows it can act as the worker
+NAME_BYTES: Final = 9  # of a worker's name, which must not be guessable: a client that knows it can act as the worker
 
 # timers
 POLL_OVER: Final = "poll over"

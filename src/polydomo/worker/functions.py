@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 from polydomo.worker.call import Call, body_of
 
 Function = Callable[[Call], Any]
-Send = Callable[
-    [list[bytes]], Awaitable[None]
-]  # sends a partial reply; raises Abandoned if it can no longer be delivered
+# Sends a partial reply; raises Abandoned if it can no longer be delivered.
+Send = Callable[[list[bytes]], Awaitable[None]]
 
 
 OURS = (

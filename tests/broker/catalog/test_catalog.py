@@ -1,4 +1,4 @@
-"""The catalog alone: entries, who may change them, and how silence ends them."""
+"""The catalog: its entries, who may change them, and how they end after silence."""
 
 import pytest
 from hypothesis import given

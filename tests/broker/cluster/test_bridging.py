@@ -1,4 +1,4 @@
-"""Bridges between brokers that are not there: services learned, requests that cross, cuts and rings."""
+"""Bridges between simulated brokers: learned services, requests that cross, lost connections, and rings of brokers."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""What a bridge may have away, and what names there may be: bounds that must cost no request its attempts."""
+"""Limits of bridges: requests in flight, and service names. A limit uses up no attempt of a request."""
 
 import pytest
 

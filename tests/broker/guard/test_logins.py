@@ -1,4 +1,4 @@
-"""One-time codes and sessions: once, in time, and not without bound."""
+"""One-time codes and sessions of browsers: a code works once, both expire, and their number is limited."""
 
 from contextlib import ExitStack
 

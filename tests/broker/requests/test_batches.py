@@ -1,4 +1,4 @@
-"""Requests that are taken together, as they came with one read, fare as if each had come alone."""
+"""Requests that are accepted in one batch behave as if each had been accepted alone."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The waiting line of one service, against a slow and obvious model of it."""
+"""The queue of one service, compared with a slow and simple model."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

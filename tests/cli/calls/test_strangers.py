@@ -1,4 +1,4 @@
-"""``call`` and ``work`` with brokers that are not ours: loops over libzmq and NNG, written to each document."""
+"""``call`` and ``work`` with other brokers: loops over libzmq and NNG, written from each protocol's document."""
 
 import io
 import threading

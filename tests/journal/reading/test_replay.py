@@ -1,4 +1,4 @@
-"""A journal lived through again: through the core with the recorded clock, and against a real broker."""
+"""Replay of a journal: through the core with the recorded clock, and against a real broker."""
 
 import json
 from pathlib import Path

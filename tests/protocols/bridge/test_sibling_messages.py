@@ -1,4 +1,4 @@
-"""CALL and REPLY between the processes of one broker: the fast path and the long way read the same."""
+"""CALL and REPLY between the processes of one broker: the fast path and the general path read the same."""
 
 import pytest
 from hypothesis import given, settings

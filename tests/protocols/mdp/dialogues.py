@@ -1,4 +1,4 @@
-"""What published MDP peers say and expect to hear, as dialogues: the shape is theirs, the words are ours.
+"""Dialogues of published MDP peers: what they send, and what they expect from the broker. The frames have their form, with our content.
 
 A step is ``(peer, direction, frames)``: ``>`` the peer says it to the broker, ``<`` it hears it from the broker. A frame that is a
 ``Client`` is the address of a client: what the broker gave there must come back the same. ``wait`` lets time pass.

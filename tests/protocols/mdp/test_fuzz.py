@@ -1,4 +1,4 @@
-"""Any frames, in any order, from any number of MDP peers: nothing raises, nothing breaks, and others are served on."""
+"""Any frames, in any order, from any number of MDP peers: no exception, invariants hold, and other peers are still served."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

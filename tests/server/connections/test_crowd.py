@@ -1,4 +1,4 @@
-"""Many are to be written to: workers are at once, clients that wait for more are sent in one piece what some turns brought."""
+"""Many connections with output: workers are written to at once; clients with queued requests get several turns in one write."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

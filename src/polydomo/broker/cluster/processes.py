@@ -26,5 +26,5 @@ def owner_of(broker: State, number: int) -> Worker | None:
 
 
 def send_event(session: Session, topic: bytes, row: "dict[str, object]") -> None:
-    """A worker or a service changed: tells the process at the other end."""
+    """A worker or a service changed: notifies the process at the other end."""
     session.send_to_sibling(b"EVENT", [topic, json.dumps(row).encode()])

@@ -120,9 +120,8 @@ class Siblings:
         self.wanted: dict[Service, dict[Worker, None]] = {}  # siblings that asked for room here
         self.questions: dict[int, Question] = {}
         self.render_metrics: Callable[[], bytes] | None = None  # set by the owner of the sockets
-        self.tapping: dict[
-            Worker, None
-        ] = {}  # siblings with a peer that watches messages (``journal/recording/tap.py``)
+        # Siblings with a peer that watches messages (``journal/recording/tap.py``).
+        self.tapping: dict[Worker, None] = {}
         self.has_tap = False  # this process has one
         self._timer = 0
         self._newest = 0  # number of the last question

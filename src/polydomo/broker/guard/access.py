@@ -51,9 +51,8 @@ class Access(Rights):
         self.resume_at = 0.0  # when the next throttled client may continue; 0: no client is throttled
         self._known: dict[tuple[str, str, str], bool] = {}  # decisions already sent to the recorder
         self._usage: dict[str, Usage] = {}
-        self._free: dict[
-            str, set[bytes]
-        ] = {}  # principal without a quota -> services that it may call by the rules in force
+        # Principal without a quota -> services that it may call by the rules in force.
+        self._free: dict[str, set[bytes]] = {}
 
     def replace(self, rules: AccessRules) -> None:
         """Replaces the rules. Recorded decisions that change are recorded again."""

@@ -1,4 +1,4 @@
-"""Rights that are taken away: ends what the broker itself does for principals that no longer have the right to it, and workers that have
+"""Revoked rights: ends what the broker itself does for principals that no longer have the right to it, and workers that have
 no connection of their own.
 
 Connections that have lost a right are closed by their owner, which asks ``lost_right``.

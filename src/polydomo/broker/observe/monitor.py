@@ -50,9 +50,8 @@ class Monitor(Observer):
         self.tallies = broker.tallies.table
         self.events = figures.events
         self.gone: dict[str, dict[str, Row]] = {WORKER: {}, SERVICE: {}, CLIENT: {}}  # by name, the oldest first
-        self.greeting: dict[
-            Greeted, list[Iterator[tuple[bytes, Row]]]
-        ] = {}  # states still to be sent to new subscribers
+        # States still to be sent to new subscribers.
+        self.greeting: dict[Greeted, list[Iterator[tuple[bytes, Row]]]] = {}
         self.fold_at = broker.now + limits.MONITOR_TICK
         self.frequent: list[Tally] = []  # of services with many requests in the last second
         self._found = 0.0  # when these were looked for

@@ -240,14 +240,12 @@ class Chunk:
         self.ended = bytearray()
         self.steps: list[Any] = []  # RareEvents
         self.services = Places()
-        self.bodies: dict[
-            int, bytes
-        ] = {}  # sequence number of an ``accepted`` row -> payload, if payloads are recorded
+        # Sequence number of an ``accepted`` row -> payload, if payloads are recorded.
+        self.bodies: dict[int, bytes] = {}
         self.body_bytes = 0  # of all recorded payloads
         self.allowed: dict[int, int] = {}  # by the sequence number of an ACCEPTED or DISPATCHED, with access control
-        self.origins: dict[
-            int, str
-        ] = {}  # by that of an ACCEPTED that the broker itself or a bridge sent: its principal
+        # By that of an ACCEPTED that the broker itself or a bridge sent: its principal.
+        self.origins: dict[int, str] = {}
         self.more: dict[int, Any] = {}  # EndDetails, by the sequence number of the ENDED
 
     def memory(self) -> int:

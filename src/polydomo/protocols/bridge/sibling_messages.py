@@ -73,7 +73,7 @@ def details(name: str, milliseconds: int, facts: bytes, origin: str = "") -> byt
 
 
 class SiblingCall:
-    """A CALL that was read the long way."""
+    """A CALL that the general path has read."""
 
     __slots__ = ("body", "facts", "milliseconds", "origin", "parent", "service", "token")
 

@@ -44,9 +44,8 @@ def allowed(broker: BrokerApi, session: Session, principal: str, message: "list[
 def apply(broker: BrokerApi, session: Session, principal: str, message: "list[bytes]", raw: bytes) -> bool:
     """Forwards an allowed message to a connected scheduler unchanged, or applies it to the job store; False if there is neither."""
     add = message[2] == b"SCHEDULE"
-    schedulers = [
-        scheduler for scheduler in broker.schedulers if not scheduler.link.state
-    ]  # a closing link sends nothing
+    # A closing link sends nothing.
+    schedulers = [scheduler for scheduler in broker.schedulers if not scheduler.link.state]
     for scheduler in schedulers:
         scheduler.link.send(raw)
         if add:

@@ -292,7 +292,7 @@ class ZmtpLink(Link):
                     end = position + 2 + view[position + 1]
                 if flags > 3 or end > size or end > bounds.max_message:
                     self._need = end
-                    # What is wrong with it, and whether it is just unfinished, is said in one place.
+                    # ``_traffic`` decides whether it is invalid or only incomplete.
                     whole = flags > 3 or end > bounds.max_message or end - position - 9 > bounds.max_frame
                     break
                 position = end
