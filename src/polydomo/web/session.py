@@ -420,8 +420,7 @@ class HttpSession(ProtocolSession):
         """Makes a request. ``wait``: even if no worker offers the service. ``key``: an idempotency key."""
         self.announce()
         self.takes_partials = exchange.takes_partials
-        once = key.encode("utf-8", "replace")
-        options = options_of(not wait, once)
+        options = options_of(not wait, key.encode("utf-8", "replace"))
         return self.broker.request(self, service, body, exchange, deadline, options)
 
     def facts_of(self, ref: object) -> "tuple[str, str]":
