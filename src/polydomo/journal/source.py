@@ -1,6 +1,6 @@
 """Where the value of a journal column comes from: fields of the recorded event, and how they are converted.
 
-Each column of ``schema`` names its source once, in words: a method of ``Values`` and its arguments.
+Each column of ``schema`` names its source once, in words: a method of ``SourceValues`` and its arguments.
 
     get NAME                        the field as it is
     clock NAME                      a time of the broker's clock
@@ -28,7 +28,7 @@ def fields(source: "tuple[str, ...]") -> "tuple[str, ...]":
     return source[1:-1] if source[0] in ("of_peer", "of_run") else source[1:]
 
 
-class Values:
+class SourceValues:
     """The values of one event, or of all events of one form in a chunk: each is then an array, or one value that all share.
 
     A form of event derives further fields with these methods and arithmetic, which do the same for single values and for arrays.

@@ -32,7 +32,7 @@ from polydomo.journal.recording.chunk import (
     text,
 )
 from polydomo.journal.schema import BYTES, MESSAGES, REQUESTS, SHORT, TEXT, TIME
-from polydomo.journal.source import Values
+from polydomo.journal.source import SourceValues
 from polydomo.limits import JOURNAL_CHUNK
 
 Who = Callable[[int], Peer]
@@ -99,7 +99,7 @@ def _packed(form: Form, run: Run, chunk: Chunk, who: Who, events: Ints, more: "l
     return values
 
 
-class ColumnValues(Values):
+class ColumnValues(SourceValues):
     """The values of all events of one form in a chunk: arrays and lists, or a single value that all events share, as is common."""
 
     def __init__(self, form: Form, run: Run, chunk: Chunk, who: Who, size: int) -> None:

@@ -15,15 +15,15 @@ from polydomo import limits
 from polydomo.journal import histogram, schema
 from polydomo.journal.ids import RequestId
 from polydomo.journal.schema import MESSAGES, REQUESTS, TIME
-from polydomo.journal.source import GIVEN, Values
+from polydomo.journal.source import GIVEN, SourceValues
 from polydomo.journal.source import fields as fields_of
 from polydomo.model.outcomes import OK
 from polydomo.model.principals import is_own
 from polydomo.model.records import Session, Worker
 
 Row = dict[str, Any]
-Derived = dict[str, Callable[[Values], Any]]  # a field that is computed from others
-Step = tuple[str, str, tuple[str, ...]]  # a column, a method of ``Values``, and its arguments
+Derived = dict[str, Callable[[SourceValues], Any]]  # a field that is computed from others
+Step = tuple[str, str, tuple[str, ...]]  # a column, a method of ``SourceValues``, and its arguments
 
 _TIMES = ("time", "accepted", "dispatched")  # of the broker's clock
 
@@ -103,22 +103,22 @@ _PACKED_ENDED = (
 )
 
 
-def _run_us(values: Values) -> Any:
+def _run_us(values: SourceValues) -> Any:
     dispatched = values.get("dispatched")
     return values.pick(dispatched > 0, values.span(dispatched, values.get("time")), 0)
 
 
-def _waited_until(values: Values) -> Any:
+def _waited_until(values: SourceValues) -> Any:
     first = values.get("first")
     return values.pick(first > 0, first, values.get("time"))
 
 
-def _first(values: Values) -> Any:
+def _first(values: SourceValues) -> Any:
     first = values.get("first_dispatched")
     return values.pick(first < 0, values.get("dispatched"), first)
 
 
-def _most_attempts(values: Values) -> Any:
+def _most_attempts(values: SourceValues) -> Any:
     most = values.get("max_attempts")
     return values.pick(most > 0, most, values.of_run("attempts"))
 
@@ -263,7 +263,7 @@ def microseconds(run: Run, time: float) -> int:
     return round((run.wall + time) * 1e6)
 
 
-class EventValues(Values):
+class EventValues(SourceValues):
     """The values of one event."""
 
     __slots__ = ("_form", "_known", "_peers", "_run")
