@@ -11,6 +11,7 @@ import pytest
 import polydomo.testing
 from polydomo.broker.broker import Broker
 from polydomo.model.records import Request, Session
+from polydomo.model.session import ProtocolSession
 from polydomo.protocols.mdp.mdp1 import Mdp1Session
 from polydomo.server.connections.connection import Connection
 from polydomo.server.logs import INTERNAL_ERRORS
@@ -178,11 +179,11 @@ def test_at_a_deadline(
 def test_at_the_end_of_a_connection(
     broker: polydomo.testing.Broker, other: Raw, stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def on_close(self: Session, reason: CloseReason) -> None:
+    def on_close(self: ProtocolSession, reason: CloseReason) -> None:
         raise Fault
 
     with stack:
-        swap(stack, Session, "on_close", lambda plain: on_close)
+        swap(stack, ProtocolSession, "on_close", lambda plain: on_close)
         with dealer(address(broker)) as peer:
             assert peer.call(b"mmi.service", b"x") == [b"404"]
         assert logged_fault(broker, caplog)

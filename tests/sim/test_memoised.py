@@ -188,7 +188,7 @@ def parts_twice(stack: ExitStack) -> None:
         assert isinstance(run, SharedRun)
         partial(self, request, body)
         for token in list(run.waiting):
-            self.core.partial(self.worker, token, body)
+            self.broker.partial(self.worker, token, body)
 
     swap(stack, SharedRuns, "partial", lambda _: mutated)
 
