@@ -108,8 +108,7 @@ def _add(path: Path, names: list[tuple[str, str]]) -> None:
     for name, key in names:
         function = _find(tree, name)
         if function is None:
-            print(f"seams: {key} is not a function that is defined there: it cannot be replaced in the compiled core")
-            continue
+            raise SeamError(f"{key} is replaced by a test, and is not a function that is defined there")
         line = lines[function.lineno - 1]
         stub = indent(_stub(function, key, name.rpartition(".")[0]), " " * function.col_offset)
         lines[function.lineno - 1] = stub + line.replace(f"def {function.name}", f"def {function.name}{SUFFIX}", 1)

@@ -208,7 +208,7 @@ def returned_without_timer(stack: ExitStack) -> None:
 def sent_back_and_forth(stack: ExitStack) -> None:
     def make(way: Any) -> Any:
         def mutated(self: Bridging, service: Service, asking: Worker, peer: bytes) -> Path:
-            return (identity(self._broker),) if service.remote else way(self, service, asking, peer)
+            return (identity(self._state),) if service.remote else way(self, service, asking, peer)
 
         return mutated
 
@@ -409,7 +409,7 @@ def metadata_lost(stack: ExitStack) -> None:
 def services_unbounded(stack: ExitStack) -> None:
     def make(unusual: Any) -> Any:
         def mutated(self: Admission, session: Session, name: bytes, *more: Any) -> "Request | None":
-            state = self._broker
+            state = self._state
             policy, state.policy = state.policy, replace(state.policy, max_services=1 << 20)
             try:
                 request: Request | None = unusual(self, session, name, *more)

@@ -69,7 +69,7 @@ def offer_unchecked(stack: ExitStack) -> None:
 def turned_away(stack: ExitStack) -> None:
     def make(denial_of: Any) -> Any:
         def mutated(self: Access, request: Request, right: str, name: "bytes | str") -> str:
-            if right == CALL and request.origin and self._broker.newest_request % 7 == 3:
+            if right == CALL and request.origin and self._state.newest_request % 7 == 3:
                 return "no"
             return str(denial_of(self, request, right, name))
 

@@ -101,7 +101,7 @@ def cancelled_for_all(stack: ExitStack) -> None:
             run.waiting.pop(request.token, None)
             self.open.pop(run.key, None)
             if run.request is not None and run.request.state != DONE:
-                outcomes.cancel(self.core, run.request, "no client waits for it any more")
+                outcomes.cancel(self.state, run.request, "no client waits for it any more")
         return True
 
     swap(stack, SharedRuns, "cancel_request", lambda _: mutated)

@@ -3,7 +3,7 @@
 from polydomo.broker.state import State
 
 
-def identity(broker: State) -> bytes:
-    if not broker.own_identity:
-        broker.own_identity = broker.entropy.take(8).hex().encode()
-    return broker.own_identity
+def identity(state: State) -> bytes:
+    if not state.own_identity:
+        state.own_identity = state.entropy.take(8).hex().encode()
+    return state.own_identity

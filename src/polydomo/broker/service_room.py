@@ -7,20 +7,20 @@ from polydomo.model.outcomes import NO_WORKER
 from polydomo.model.records import Request, Session
 
 
-def make_room(broker: State, names: "list[bytes]", session: "Session | None" = None) -> bool:
+def make_room(state: State, names: "list[bytes]", session: "Session | None" = None) -> bool:
     """Makes room for services that a worker or a bridge offers. If the table is full, services that only have queued requests are removed,
     so that clients which invent names cannot keep workers out: first those never offered, then those that have waited longest."""
     offered = set(names)
-    wanted = len(offered - broker.services.keys())
-    missing = service_table.shortage(broker, wanted) if wanted else 0
+    wanted = len(offered - state.services.keys())
+    missing = service_table.shortage(state, wanted) if wanted else 0
     if not missing:
         return True
     if session is not None:
-        session.link.charge(len(broker.services) >> 3)  # charged to the connection that caused the search
-    kept = offered | service_table.uncounted(broker)
+        session.link.charge(len(state.services) >> 3)  # charged to the connection that caused the search
+    kept = offered | service_table.uncounted(state)
     removable = [
         service
-        for name, service in broker.services.items()
+        for name, service in state.services.items()
         if not service.workers and not service.remote and name not in kept
     ]
     if len(removable) < missing:
@@ -30,15 +30,15 @@ def make_room(broker: State, names: "list[bytes]", session: "Session | None" = N
     for service in removable[:missing]:
         for request in queues.waiting(service):
             queues.remove(service, request)
-            outcomes.fail(broker, request, NO_WORKER, reason)
-        service_table.forget_unused(broker, service)
+            outcomes.fail(state, request, NO_WORKER, reason)
+        service_table.forget_unused(state, service)
     return True
 
 
-def restore(broker: State, request: Request) -> None:
+def restore(state: State, request: Request) -> None:
     """A bridge returned a request whose service may have been removed. Ends the request if there is no room for the service."""
     name = request.service.name
-    if make_room(broker, [name]):
-        request.service = broker.services.get(name) or service_table.add(broker, request.service)
+    if make_room(state, [name]):
+        request.service = state.services.get(name) or service_table.add(state, request.service)
     else:
-        outcomes.fail(broker, request, NO_WORKER, f"no worker offers the service, and {service_table.full(broker)}")
+        outcomes.fail(state, request, NO_WORKER, f"no worker offers the service, and {service_table.full(state)}")

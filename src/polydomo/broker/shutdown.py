@@ -10,33 +10,33 @@ from polydomo.model.outcomes import SHUTDOWN
 from polydomo.model.records import PARKED, QUEUED, Departure
 
 
-def drain(broker: State, bridging: Bridging, control: Control, durable: Durable | None) -> None:
+def drain(state: State, bridging: Bridging, control: Control, durable: Durable | None) -> None:
     """Stops accepting requests. Requests without a worker end now; the others may finish."""
-    _stop_accepting(broker, bridging)
-    for service in list(broker.services.values()):
-        registration.end_unserved(broker, service)
+    _stop_accepting(state, bridging)
+    for service in list(state.services.values()):
+        registration.end_unserved(state, service)
     control.end_all()
     if durable is not None:
         durable.drain()
 
 
-def _stop_accepting(broker: State, bridging: Bridging) -> None:
-    broker.draining = True
+def _stop_accepting(state: State, bridging: Bridging) -> None:
+    state.draining = True
     bridging.offers_changed()
-    for session in broker.sessions:
+    for session in state.sessions:
         session.may_request = False
 
 
-def shutdown(broker: State, bridging: Bridging) -> None:
+def shutdown(state: State, bridging: Bridging) -> None:
     """Ends all open requests and disconnects all workers."""
-    _stop_accepting(broker, bridging)
-    for session in list(broker.sessions):
+    _stop_accepting(state, bridging)
+    for session in list(state.sessions):
         for request in list(session.requests):
             if request.state == QUEUED:
                 queues.remove(request.service, request)
-            elif request.state == PARKED and outcomes.unpark(broker, request):
+            elif request.state == PARKED and outcomes.unpark(state, request):
                 continue
-            outcomes.fail(broker, request, SHUTDOWN, registration.SHUTTING_DOWN)
-    for worker in list(broker.workers):
+            outcomes.fail(state, request, SHUTDOWN, registration.SHUTTING_DOWN)
+    for worker in list(state.workers):
         worker.session.dismiss(worker)
-        registration.lose(broker, worker, Departure.LEFT, registration.SHUTTING_DOWN)
+        registration.lose(state, worker, Departure.LEFT, registration.SHUTTING_DOWN)

@@ -15,33 +15,33 @@ class SessionTimer:
         self.key = key
 
 
-def set_timer(broker: State, seconds: float, session: Session, key: object) -> None:
-    broker.timers.add(broker.now, broker.now + seconds, SessionTimer(session, key))
+def set_timer(state: State, seconds: float, session: Session, key: object) -> None:
+    state.timers.add(state.now, state.now + seconds, SessionTimer(session, key))
 
 
-def run_timers(broker: State) -> Exception | None:
+def run_timers(state: State) -> Exception | None:
     """Runs all timers that are due at ``now``. Returns the last error."""
     fault: Exception | None = None
-    for key, item in broker.timers.due(broker.now):
+    for key, item in state.timers.due(state.now):
         try:
-            _timer_due(broker, key, item)
+            _timer_due(state, key, item)
         except Exception as error:  # the other timers must still run
             fault = error
     return fault
 
 
-def _timer_due(broker: State, key: int, item: object) -> None:
+def _timer_due(state: State, key: int, item: object) -> None:
     # An earlier timer may have ended this item or given it a new timer with another key.
     if isinstance(item, Request):
         if item.time_limits is not None and item.time_limits.timer == key:
-            expiry.request_due(broker, item, item.time_limits)
+            expiry.request_due(state, item, item.time_limits)
     elif isinstance(item, Worker):
         if item.timer == key:
             item.timer = 0
-            liveness.check_worker(broker, item)
+            liveness.check_worker(state, item)
     elif isinstance(item, Service):
         if item.timer == key:
-            expiry.service_due(broker, item)
+            expiry.service_due(state, item)
     elif isinstance(item, SessionTimer):
         if not item.session.disconnected:
             item.session.on_timer(item.key)

@@ -23,9 +23,9 @@ Row = dict[str, object]
 
 class Directory(DirectoryApi):
     def __init__(
-        self, broker: State, access: Access, catalog: Catalog, changes: CatalogChanges, schemas: Schemas
+        self, state: State, access: Access, catalog: Catalog, changes: CatalogChanges, schemas: Schemas
     ) -> None:
-        self._broker = broker
+        self._state = state
         self._access = access
         self._catalog = catalog
         self._changes = changes
@@ -36,37 +36,37 @@ class Directory(DirectoryApi):
     # --- registrations
 
     def register(self, session: Session, name: str, address: str, info: Row, interval: float) -> str:
-        broker = self._broker
+        state = self._state
         session.link.charge(WORK_OFFER)
         refusal = self._access.denial(session, REGISTER, name)
         if refusal:
             return refusal
         refusal = self._refusal(name, address)
         if not refusal:
-            refusal = self._catalog.register(broker.now, name, address, info, interval, session)
+            refusal = self._catalog.register(state.now, name, address, info, interval, session)
         self._changes.report()
         return refusal
 
     def update(self, session: Session, name: str, address: str, changes: Row) -> str:
-        broker = self._broker
+        state = self._state
         refusal = self._access.denial(session, REGISTER, name)
         if refusal:
             return refusal
         session.link.charge(WORK_OFFER)
-        refusal = self._catalog.update(broker.now, name, address, changes, session)
+        refusal = self._catalog.update(state.now, name, address, changes, session)
         self._changes.report()
         return refusal
 
     def heartbeat(self, name: str, address: str) -> bool:
-        known = self._catalog.heartbeat(self._broker.now, name, address)
+        known = self._catalog.heartbeat(self._state.now, name, address)
         self._changes.report()
         return known
 
     def beats_by_udp(self, name: str) -> bool:
-        return self._catalog.beats_by_udp(self._broker.now, name)
+        return self._catalog.beats_by_udp(self._state.now, name)
 
     def remove(self, name: str, address: str, why: str) -> bool:
-        known = self._catalog.remove(self._broker.now, name, address, why)
+        known = self._catalog.remove(self._state.now, name, address, why)
         self._changes.report()
         return known
 
@@ -90,11 +90,11 @@ class Directory(DirectoryApi):
 
     def page(self) -> bytes:
         """All active services as a JSON object, by name."""
-        now = self._broker.now
+        now = self._state.now
         if len(self._page) > DIRECTORY_SMALL and now < self._made + DIRECTORY_INTERVAL:
             return self._page
         texts: dict[str, str] = {}
-        for service in self._broker.services.values():
+        for service in self._state.services.values():
             if service.workers or service.remote:
                 try:
                     name = service.name.decode()
@@ -123,7 +123,7 @@ class Directory(DirectoryApi):
             text = self.text_of(entry.name)
             if text is not None:
                 found[entry.name] = text
-        for service in islice(self._broker.services.values(), MAX_LISTED - len(found)):
+        for service in islice(self._state.services.values(), MAX_LISTED - len(found)):
             name = service.name.decode(errors="replace")
             text = self.text_of(name)
             if text is not None:
@@ -139,7 +139,7 @@ class Directory(DirectoryApi):
 
     def _offered(self, name: str) -> Service | None:
         """The service that workers or other brokers offer under this name."""
-        service = self._broker.services.get(name.encode("utf-8", "surrogatepass"))
+        service = self._state.services.get(name.encode("utf-8", "surrogatepass"))
         return service if service is not None and (service.workers or service.remote) else None
 
     def _row(self, name: str, service: Service) -> Row:
@@ -154,7 +154,7 @@ class Directory(DirectoryApi):
         row: Row = {
             "name": name,
             "protocol": ",".join(sorted(protocols)),
-            "address": self._broker.address,
+            "address": self._state.address,
             "workers": len(service.workers),
         }
         schema = self._schemas.find(service.name)

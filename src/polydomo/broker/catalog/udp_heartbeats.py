@@ -25,18 +25,18 @@ SENT: Final = "sent"
 class UdpHeartbeats:
     """``receive`` handles incoming datagrams. At ``due``, the owner of the sockets broadcasts what ``beats`` returns."""
 
-    def __init__(self, broker: State, catalog: Catalog, changes: CatalogChanges) -> None:
-        self.broker = broker
+    def __init__(self, state: State, catalog: Catalog, changes: CatalogChanges) -> None:
+        self._state = state
         self._catalog = catalog
         self._changes = changes
         self.last_broadcast = float("-inf")
         for kind in (BEAT, GOODBYE, MALFORMED, FORGED, SENT):
-            broker.counters.datagrams.setdefault(kind, 0)
+            state.counters.datagrams.setdefault(kind, 0)
 
     def receive(self, data: bytes, host: str) -> str:
         """Handles a datagram from the IP address ``host``. Returns its type, which is also counted."""
         kind = self._judge(udp.read(data), host)
-        self.broker.counters.datagrams[kind] += 1
+        self._state.counters.datagrams[kind] += 1
         return kind
 
     def _judge(self, datagram: "udp.Datagram | None", host: str) -> str:
@@ -47,25 +47,25 @@ class UdpHeartbeats:
             return FORGED
         if datagram.command == dbp.DISCONNECT:
             # "confirmed over TCP": the service is probed there, and only its answer or silence there can remove it
-            if self.broker.now >= entry.probed + max(entry.beat, UDP_PROBE):
-                entry.probed = self.broker.now  # departures can be forged, so the probes they trigger are limited
+            if self._state.now >= entry.probed + max(entry.beat, UDP_PROBE):
+                entry.probed = self._state.now  # departures can be forged, so the probes they trigger are limited
                 probe(entry)
             return GOODBYE
-        self._catalog.udp_heartbeat(self.broker.now, datagram.name, host)
+        self._catalog.udp_heartbeat(self._state.now, datagram.name, host)
         self._changes.report()
         return BEAT
 
     def due(self) -> float | None:
         """When the next broadcast is due; None if no active service uses UDP."""
         interval = self._catalog.broadcast_interval()
-        return max(self.broker.now, self.last_broadcast + interval) if interval else None
+        return max(self._state.now, self.last_broadcast + interval) if interval else None
 
     def beats(self, ports: "list[int]") -> "list[bytes]":
         """The datagrams to broadcast now, if due: one for each listener port that services may use."""
-        broker = self.broker
+        state = self._state
         when = self.due()
-        if when is None or broker.now + TIME_TOLERANCE < when:
+        if when is None or state.now + TIME_TOLERANCE < when:
             return []
-        self.last_broadcast = broker.now
-        broker.counters.datagrams[SENT] += len(ports)
-        return [udp.write(dbp.HEARTBEAT, str(port), broker.now + broker.wall) for port in ports]
+        self.last_broadcast = state.now
+        state.counters.datagrams[SENT] += len(ports)
+        return [udp.write(dbp.HEARTBEAT, str(port), state.now + state.wall) for port in ports]

@@ -25,8 +25,8 @@ NOT_ACCEPTED = (NO_WORKER, REFUSED, SHUTDOWN)  # the other broker did not run th
 
 
 class Bridging(Routes):
-    def __init__(self, broker: State, access: Access, siblings: Siblings) -> None:
-        self._broker = broker
+    def __init__(self, state: State, access: Access, siblings: Siblings) -> None:
+        self._state = state
         self._access = access
         self._siblings = siblings
         self.offered: dict[Worker, dict[bytes, Path]] = {}  # bridge -> the services offered to the other broker
@@ -37,22 +37,22 @@ class Bridging(Routes):
     # --- bridges come and go
 
     def open(self, session: Session, peer: bytes, window: int) -> Worker | Refusal:
-        broker = self._broker
+        state = self._state
         why = self._access.denial(session, BRIDGE, "")
         if why:
             return Refusal(why, denied=True)
-        if peer == identity(self._broker):
+        if peer == identity(self._state):
             return Refusal("the bridge connects the broker to itself")
-        if broker.draining:
+        if state.draining:
             return Refusal(registration.SHUTTING_DOWN)
-        interval = broker.tuning.bridge_beat
-        silence = interval * broker.tuning.beats_missed
-        worker = registration.register(broker, session, [], None, WorkerTerms(window, 0, interval, silence), None)
+        interval = state.tuning.bridge_beat
+        silence = interval * state.tuning.beats_missed
+        worker = registration.register(state, session, [], None, WorkerTerms(window, 0, interval, silence), None)
         if isinstance(worker, Worker):
             worker.beats_while_busy = True  # the other broker sends heartbeats even while it holds requests
             self.offered[worker] = {}
             self.learned[worker] = {}
-            for service in list(broker.services.values()):
+            for service in list(state.services.values()):
                 self._update_offer(worker, service)
             if session.is_sibling:
                 self._siblings.opened(worker)
@@ -73,7 +73,7 @@ class Bridging(Routes):
                 self._serve_again(request.service, request)
 
     def bridge_offers(self, worker: Worker, name: bytes, path: Path) -> None:
-        broker = self._broker
+        state = self._state
         learned = self.learned.get(worker)
         if learned is None:
             return
@@ -82,8 +82,8 @@ class Bridging(Routes):
         self.missed.pop((worker, name), None)
         if (
             not path
-            or len(path) > broker.tuning.bridge_hops
-            or identity(self._broker) in path
+            or len(path) > state.tuning.bridge_hops
+            or identity(self._state) in path
             or (is_reserved(name) and not worker.session.is_sibling)
             or len(name) > MAX_SERVICE_NAME
             or (not worker.session.is_sibling and self._access.denial(worker.session, OFFER, name))
@@ -93,21 +93,21 @@ class Bridging(Routes):
                 del known.remote[worker]
                 self._routes_changed(known)
             return
-        new = name not in broker.services and not (worker.session.is_sibling and name in broker.builtin.offered)
-        if new and not service_room.make_room(broker, [name], worker.session):
-            if len(self.missed) < broker.policy.max_services:
+        new = name not in state.services and not (worker.session.is_sibling and name in state.builtin.offered)
+        if new and not service_room.make_room(state, [name], worker.session):
+            if len(self.missed) < state.policy.max_services:
                 self.missed[worker, name] = path
             return
-        service = service_table.find_or_add(broker, name)
+        service = service_table.find_or_add(state, name)
         service.remote[worker] = path
         learned[name] = service
-        if broker.offered is not None:
-            broker.offered[name] = None  # jobs may wait for it
+        if state.offered is not None:
+            state.offered[name] = None  # jobs may wait for it
         self._routes_changed(service)
 
     def retry_missed(self) -> None:
         """Accepts offers that did not fit before, as far as there is room now."""
-        room = self._broker.policy.max_services - service_table.count(self._broker)
+        room = self._state.policy.max_services - service_table.count(self._state)
         if room > 0:
             for (worker, name), path in list(self.missed.items())[:room]:
                 self.bridge_offers(worker, name, path)
@@ -115,20 +115,20 @@ class Bridging(Routes):
     def _routes_changed(self, service: Service) -> None:
         self.offer_changed(service)
         if service.remote:
-            deadlines.unwatch_service(self._broker, service)
+            deadlines.unwatch_service(self._state, service)
         if service.queue_length:
             self._serve_again(service)
         else:
-            service_table.forget_unused(self._broker, service)
+            service_table.forget_unused(self._state, service)
 
     def _serve_again(self, service: Service, request: Request | None = None) -> None:
         """Called when requests are queued and the routes have changed. ``request`` is one that a bridge has just returned."""
-        broker = self._broker
+        state = self._state
         if not service.workers and not service.remote:
             if not service.timer:
-                service.no_worker_since = broker.now
-            deadlines.watch_service(broker, service, request)
-        dispatch.serve_queue(broker, service)
+                service.no_worker_since = state.now
+            deadlines.watch_service(state, service, request)
+        dispatch.serve_queue(state, service)
 
     # --- offers to other brokers
 
@@ -140,7 +140,7 @@ class Bridging(Routes):
     def offers_changed(self) -> None:
         """Called at shutdown, when all offers are withdrawn so that other brokers send no more requests, and when rights have changed."""
         if self.offered:
-            for service in list(self._broker.services.values()):
+            for service in list(self._state.services.values()):
                 self.offer_changed(service)
 
     def _update_offer(self, worker: Worker, service: Service) -> None:
@@ -160,9 +160,9 @@ class Bridging(Routes):
             session.withdraw_service(service.name)
 
     def _shortest_path(self, service: Service, asking: Worker, peer: bytes) -> Path:
-        here = identity(self._broker)
+        here = identity(self._state)
         sibling = asking.session.is_sibling
-        if self._broker.draining and not sibling:
+        if self._state.draining and not sibling:
             return ()
         if service.workers:
             return (here,)
@@ -172,7 +172,7 @@ class Bridging(Routes):
                 continue  # all processes of a broker are joined to each other
             if worker is not asking and peer not in path and (not best or len(path) < len(best)):
                 best = path
-        return (here, *best) if best and len(best) < self._broker.tuning.bridge_hops else ()
+        return (here, *best) if best and len(best) < self._state.tuning.bridge_hops else ()
 
     # --- requests to other brokers
 
@@ -192,7 +192,7 @@ class Bridging(Routes):
     def send_queued(self, service: Service) -> None:
         """Sends queued requests of a service without local workers over a bridge. A request from another broker that has no route from here
         is returned at once, so that it can be tried elsewhere."""
-        broker = self._broker
+        state = self._state
         self.blocked.pop(service, None)
         while service.queue_length and not service.workers:
             request = queues.first(service)
@@ -200,13 +200,13 @@ class Bridging(Routes):
             if worker is not None:
                 queues.pop(service)
                 worker.credit -= 1
-                dispatch.dispatch(broker, request, worker)
+                dispatch.dispatch(state, request, worker)
             elif possible:
                 self.blocked[service] = None
                 return
             elif request.session.is_bridge:
                 queues.remove(service, request)  # not popped: what is returned does not use its client's turn
-                outcomes.fail(broker, request, NO_WORKER, "no other broker offers the service")
+                outcomes.fail(state, request, NO_WORKER, "no other broker offers the service")
             else:
                 return
 
@@ -236,55 +236,55 @@ class Bridging(Routes):
     def bridge_final(self, worker: Worker, token: bytes, body: Body) -> bool:
         """Like ``Broker.final`` and ``dispatch.add_credit``, for a bridge: it has no services of its own to serve. Returns False, and does
         nothing, if the request has ended or has a history."""
-        broker = self._broker
+        state = self._state
         request = worker.held.get(token)
         if request is None or request.state == DONE or request.history is not NO_HISTORY:
             return False
         del worker.held[token]
-        replies.count_reply(worker, request, broker.now)
-        replies.reply_with(broker, request, body)
+        replies.count_reply(worker, request, state.now)
+        replies.reply_with(state, request, body)
         worker.session.link.charge(WORK_REQUEST)
         worker.credit += 1
-        if broker.records_messages:
-            broker.recorder.credit_added(worker, 1)
+        if state.records_messages:
+            state.recorder.credit_added(worker, 1)
         if self.blocked:
             self.send_blocked()
         return True
 
     def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str) -> None:
-        broker = self._broker
+        state = self._state
         request = worker.held.pop(token, None)
         if request is None:
-            replies.stale(broker, worker, token, "failure", len(text))
+            replies.stale(state, worker, token, "failure", len(text))
             return
         worker.done += 1
         if request.state != DONE:
             if code == SHUTDOWN and request.session.is_internal:
                 # Uses up no attempt of the durable job, which runs again.
-                outcomes.fail(broker, request, SHUTDOWN, text)
+                outcomes.fail(state, request, SHUTDOWN, text)
             elif code in NOT_ACCEPTED:
-                service_room.restore(broker, request)
-                registration.requeue(broker, request, worker, f"{code} at the other broker: {text}")
+                service_room.restore(state, request)
+                registration.requeue(state, request, worker, f"{code} at the other broker: {text}")
                 if request.state != DONE:
                     self._serve_again(request.service, request)
             elif code in OUTCOMES and code != FAILED:
-                outcomes.fail(broker, request, code, text)
+                outcomes.fail(state, request, code, text)
             else:
-                replies.failed(broker, request, code, text)
-        dispatch.add_credit(broker, worker)
+                replies.failed(state, request, code, text)
+        dispatch.add_credit(state, worker)
 
     # --- requests held by other brokers for too long
 
     def take_back(self) -> None:
         """Called once a second: requeues requests that a bridge has held for too long while a local worker is idle."""
-        broker = self._broker
+        state = self._state
         for bridge in list(self.learned):
-            late = broker.now - broker.tuning.bridge_patience
+            late = state.now - state.tuning.bridge_patience
             for request in [request for request in bridge.held.values() if request.dispatched <= late]:
                 if request.state != DONE and request.service.idle and bridge.session.cancel_request(bridge, request):
                     del bridge.held[request.token]
                     registration.requeue(
-                        broker, request, bridge, "the other broker has not answered, and a local worker is idle"
+                        state, request, bridge, "the other broker has not answered, and a local worker is idle"
                     )
-                    dispatch.request_released(broker, bridge)
-                    dispatch.serve_queue(broker, request.service)
+                    dispatch.request_released(state, bridge)
+                    dispatch.serve_queue(state, request.service)

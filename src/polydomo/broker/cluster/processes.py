@@ -7,19 +7,19 @@ from polydomo.limits import PROCESS_NUMBERS
 from polydomo.model.records import Session, Worker
 
 
-def first(broker: State) -> Worker | None:
+def first(state: State) -> Worker | None:
     """The bridge to process 0."""
-    for worker, index in broker.process.bridges.items():
+    for worker, index in state.process.bridges.items():
         if index == 0:
             return worker
     return None
 
 
-def owner_of(broker: State, number: int) -> Worker | None:
+def owner_of(state: State, number: int) -> Worker | None:
     """The bridge to the process whose request has this number; None if it is this process, or is not there."""
     index = number // PROCESS_NUMBERS
-    if index != broker.process.index:
-        for worker, other in broker.process.bridges.items():
+    if index != state.process.index:
+        for worker, other in state.process.bridges.items():
             if other == index:
                 return worker
     return None

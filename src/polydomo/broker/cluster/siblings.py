@@ -110,12 +110,12 @@ class Local(Protocol):
 
 
 class Siblings:
-    def __init__(self, broker: State, api: BrokerApi, listings: Listings) -> None:
-        self._broker = broker
+    def __init__(self, state: State, api: BrokerApi, listings: Listings) -> None:
+        self._state = state
         self._api = api
         self._listings = listings
         self.local: Local | None = None  # set by ``Broker``
-        self.bridges = broker.process.bridges
+        self.bridges = state.process.bridges
         self.short: dict[Service, Short] = {}  # services whose requests wait
         self.wanted: dict[Service, dict[Worker, None]] = {}  # siblings that asked for room here
         self.questions: dict[int, Question] = {}
@@ -128,26 +128,26 @@ class Siblings:
 
     def become(self, index: int, count: int, pid: int = 0) -> None:
         """Before the broker listens: it is process ``index`` of ``count``. The numbers of requests and workers show the process."""
-        process = self._broker.process
+        process = self._state.process
         process.index = index
         process.count = count
         process.pid = pid
-        self._broker.newest_request = index * PROCESS_NUMBERS
-        self._broker.newest_worker = self._broker.newest_session = index * PROCESS_WORKERS
+        self._state.newest_request = index * PROCESS_NUMBERS
+        self._state.newest_worker = self._state.newest_session = index * PROCESS_WORKERS
 
     # --- bridges come and go
 
     def opened(self, worker: Worker) -> None:
         self.bridges[worker] = -1
         session = worker.session
-        session.send_to_sibling(b"PROCESS", [b"%d" % self._broker.process.index])
+        session.send_to_sibling(b"PROCESS", [b"%d" % self._state.process.index])
         if self.has_tap:
             session.send_to_sibling(b"TAP", [b"1"])
-        if self._broker.process.index == 0:
-            builtin = self._broker.builtin
+        if self._state.process.index == 0:
+            builtin = self._state.builtin
             for name in sorted(builtin.offered):
-                if self._broker.offered is not None or not builtin.by_name[name].needs_store():
-                    session.offer_service(name, (identity(self._broker),))
+                if self._state.offered is not None or not builtin.by_name[name].needs_store():
+                    session.offer_service(name, (identity(self._state),))
 
     def lost(self, worker: Worker) -> None:
         self.bridges.pop(worker, None)
@@ -200,7 +200,7 @@ class Siblings:
             self._tell_orders(worker)
 
     def pass_schedule(self, principal: str, raw: bytes) -> bool:
-        first = processes.first(self._broker) if self._broker.durable_requests is not None else None
+        first = processes.first(self._state) if self._state.durable_requests is not None else None
         if first is None:
             return False
         first.session.send_to_sibling(b"SCHEDULE", [principal.encode(), raw])
@@ -225,7 +225,7 @@ class Siblings:
 
     def _ask_later(self) -> None:
         if not self._timer:
-            self._timer = self._broker.timers.add(self._broker.now, self._broker.now + SPILL_DELAY, self)
+            self._timer = self._state.timers.add(self._state.now, self._state.now + SPILL_DELAY, self)
 
     def on_timer(self) -> None:
         self._timer = 0
@@ -236,7 +236,7 @@ class Siblings:
                 self._ask_for_room(service, short)
 
     def _is_short(self, service: Service) -> bool:
-        known = self._broker.services.get(service.name) is service
+        known = self._state.services.get(service.name) is service
         return known and bool(service.queue_length and service.workers and service.remote)
 
     def _ask_for_room(self, service: Service, short: Short) -> None:
@@ -254,7 +254,7 @@ class Siblings:
             worker.session.send_to_sibling(b"SHORT", [service.name])
 
     def _on_short(self, worker: Worker, name: bytes) -> None:
-        service = self._broker.services.get(name)
+        service = self._state.services.get(name)
         if service is not None and service.workers:  # else a RETRACT is on its way there
             self.wanted.setdefault(service, {})[worker] = None
 
@@ -281,8 +281,8 @@ class Siblings:
                 worker.session.send_to_sibling(b"ROOM", [service.name, b"%d" % share])
 
     def _on_room(self, worker: Worker, name: bytes, count: int) -> None:
-        broker = self._broker
-        service = broker.services.get(name)
+        state = self._state
+        service = state.services.get(name)
         short = self.short.get(service) if service is not None else None
         if service is None or short is None:
             return
@@ -301,7 +301,7 @@ class Siblings:
             crossed = True
             queues.pop(service)
             worker.credit -= 1
-            dispatch.dispatch(broker, request, worker)
+            dispatch.dispatch(state, request, worker)
         if not self._is_short(service):
             self.short.pop(service, None)
         elif crossed:
@@ -322,7 +322,7 @@ class Siblings:
         if service is None or not self.bridges or session.is_bridge or session.is_internal:
             return False
         merge = service.merge
-        first = processes.first(self._broker) if service.process == FIRST else None
+        first = processes.first(self._state) if service.process == FIRST else None
         if first is not None:
             bridges = {first}
         elif merge is not None:
@@ -373,10 +373,10 @@ class Siblings:
     ) -> None:
         self._newest += 1
         number = self._newest
-        broker = self._broker
+        state = self._state
         question = self.questions[number] = Question(done, set(bridges))
         question.expiry = Expiry(self, number)
-        question.timer = broker.timers.add(broker.now, broker.now + SIBLING_ANSWER, question.expiry)
+        question.timer = state.timers.add(state.now, state.now + SIBLING_ANSWER, question.expiry)
         for worker in bridges:
             worker.session.send_to_sibling(b"ASK", [b"%d" % number, name, principal.encode(), body])
         if own:
@@ -393,11 +393,11 @@ class Siblings:
 
     def extend_deadlines(self) -> None:
         """This process was suspended: answers that arrived meanwhile are not read yet, so every open question gets its time again."""
-        broker = self._broker
+        state = self._state
         for question in self.questions.values():
             if question.timer:
-                broker.timers.remove(question.timer, question.expiry)
-                question.timer = broker.timers.add(broker.now, broker.now + SIBLING_ANSWER, question.expiry)
+                state.timers.remove(question.timer, question.expiry)
+                question.timer = state.timers.add(state.now, state.now + SIBLING_ANSWER, question.expiry)
 
     def expired(self, number: int) -> None:
         """Leaves out processes that have not answered yet."""
@@ -411,7 +411,7 @@ class Siblings:
         if not question.waiting and not question.own and number in self.questions:
             del self.questions[number]
             if question.timer:
-                self._broker.timers.remove(question.timer, question.expiry)
+                self._state.timers.remove(question.timer, question.expiry)
             question.done(question.answers)
 
     def _on_ask(self, worker: Worker, rest: "list[bytes]") -> None:
@@ -438,7 +438,7 @@ class Siblings:
         if name == METRICS:
             take(self.render_metrics() if self.render_metrics is not None else b"")
             return
-        builtin = self._broker.builtin
+        builtin = self._state.builtin
         service = builtin.find(name, frame(body, False))
         if session is not None and not self._listings.collect(service, take):
             take(builtin.answer(service, Asked(name, session, body, principal)))

@@ -42,10 +42,10 @@ class Usage:
 
 
 class Access(Rights):
-    __slots__ = ("_broker", "_free", "_known", "_usage", "in_force", "resume_at", "rules")
+    __slots__ = ("_free", "_known", "_state", "_usage", "in_force", "resume_at", "rules")
 
-    def __init__(self, broker: State) -> None:
-        self._broker = broker
+    def __init__(self, state: State) -> None:
+        self._state = state
         self.rules: AccessRules | None = None
         self.in_force = False
         self.resume_at = 0.0  # when the next throttled client may continue; 0: no client is throttled
@@ -57,7 +57,7 @@ class Access(Rights):
     def replace(self, rules: AccessRules) -> None:
         """Replaces the rules. Recorded decisions that change are recorded again."""
         if self.rules is None:
-            for session in self._broker.sessions:
+            for session in self._state.sessions:
                 session.may_request = session.may_request and session.is_sibling
         self.rules = rules
         self.in_force = True
@@ -102,10 +102,10 @@ class Access(Rights):
             self._record(key, allowed)
         if allowed:
             return ""
-        broker = self._broker
+        state = self._state
         why = denial(principal, right, text)
-        broker.counters.denied[right] = broker.counters.denied.get(right, 0) + 1
-        broker.recorder.denied(session, principal, right, text, why)
+        state.counters.denied[right] = state.counters.denied.get(right, 0) + 1
+        state.recorder.denied(session, principal, right, text, why)
         return why
 
     def builtin_denial(self, request: Request) -> str:
@@ -113,7 +113,7 @@ class Access(Rights):
         if self.rules is None:
             return ""
         name = request.service.name
-        right = self._broker.builtin.right(name, request.body)
+        right = self._state.builtin.right(name, request.body)
         session = request.session
         if right == ITSELF:  # a bridge may not use built-in services on behalf of any principal
             return "" if session.is_sibling or not session.is_bridge else self.denial_of(request, ADMIN, name)
@@ -154,7 +154,7 @@ class Access(Rights):
         if request.session.is_sibling:
             return 1  # the process that the request came from has checked it
         if is_reserved(name):  # on its way to process 0
-            right = self._broker.builtin.right(name, request.body)
+            right = self._state.builtin.right(name, request.body)
             if right == ITSELF or (right == PROCESSES and is_own(request.session.principal)):
                 return 1
             return 1 if self.allows(request.origin, right, name.decode(errors="backslashreplace")) else 2
@@ -196,7 +196,7 @@ class Access(Rights):
         if len(self._known) >= ACCESS_ANSWERS:
             self._known.clear()
         self._known[key] = allowed
-        self._broker.recorder.access(key[0], key[1], key[2], allowed)
+        self._state.recorder.access(key[0], key[1], key[2], allowed)
 
     def request_denial(self, request: Request) -> str:
         """Why the origin of an open request has no right to it any more; "" if it has."""
@@ -224,7 +224,7 @@ class Access(Rights):
             self._refill(principal, quota).tokens -= 1.0
         if not self._below(principal, 1.0, 1):
             for other in self._sessions(principal):
-                backpressure.pause(self._broker, other, request.service)
+                backpressure.pause(self._state, other, request.service)
         return True
 
     def has_room(self, session: Session) -> bool:
@@ -232,12 +232,12 @@ class Access(Rights):
         return self._below(session.principal, RESUME_FRACTION, 0)
 
     def _sessions(self, principal: str) -> "list[Session]":
-        return [session for session in self._broker.sessions if session.principal == principal]
+        return [session for session in self._state.sessions if session.principal == principal]
 
     def _open(self, principal: str) -> int:
         """The open requests of a principal. Attempts of its jobs and shared runs are not counted: the requests that caused them are."""
         count = sum(len(session.requests) for session in self._sessions(principal))
-        for session in self._broker.sessions:
+        for session in self._state.sessions:
             if session.charges_origin:
                 count += sum(accountable(request.origin) == principal for request in session.requests)
         return count
@@ -256,13 +256,13 @@ class Access(Rights):
         if quota.requests_per_second:
             usage = self._refill(principal, quota)
             if usage.tokens < 1.0:
-                when = self._broker.now + (1.0 - usage.tokens) / quota.requests_per_second
+                when = self._state.now + (1.0 - usage.tokens) / quota.requests_per_second
                 self.resume_at = min(self.resume_at, when) if self.resume_at else when
                 return False
         return True
 
     def _refill(self, principal: str, quota: Quota) -> Usage:
-        now = self._broker.now
+        now = self._state.now
         most = max(1.0, quota.requests_per_second)
         usage = self._usage.get(principal)
         if usage is None:

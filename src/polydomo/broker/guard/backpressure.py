@@ -21,64 +21,64 @@ class Quotas(Protocol):
         raise NotImplementedError
 
 
-def at_limit(broker: State, session: Session, service: Service) -> bool:
-    if len(session.requests) >= broker.max_outstanding:
+def at_limit(state: State, session: Session, service: Service) -> bool:
+    if len(session.requests) >= state.max_outstanding:
         return True
     if session.windowed:  # its window replaces the other limits
-        return session.held_bytes > broker.tuning.bridge_bytes
+        return session.held_bytes > state.tuning.bridge_bytes
     return (
-        service.queue_length >= broker.max_queue
-        or (broker.held_bytes >= broker.max_held_bytes and _holds_much(broker, session))
-        or session.held_bytes >= broker.policy.max_client_bytes
+        service.queue_length >= state.max_queue
+        or (state.held_bytes >= state.max_held_bytes and _holds_much(state, session))
+        or session.held_bytes >= state.policy.max_client_bytes
     )
 
 
-def pause(broker: State, session: Session, service: Service) -> None:
+def pause(state: State, session: Session, service: Service) -> None:
     """Pauses the client: its requests for this service have reached a limit."""
     if not (session.worker_count or session.refuses_at_limit or session.is_internal or session.disconnected):
-        broker.paused_clients[session] = service
+        state.paused_clients[session] = service
         session.link.pause(PAUSE_AT_LIMIT)
 
 
-def full(broker: State, session: Session, service: Service) -> None:
+def full(state: State, session: Session, service: Service) -> None:
     """Whether the client has reached its limit of open requests, or the broker its limit of bytes. The limit of bytes applies only to
     clients that hold many bytes, so that large requests do not block clients with small ones."""
-    if len(session.requests) >= broker.max_outstanding or _holds_much(broker, session):
-        pause(broker, session, service)
+    if len(session.requests) >= state.max_outstanding or _holds_much(state, session):
+        pause(state, session, service)
 
 
-def _holds_much(broker: State, session: Session) -> bool:
-    small = min(SMALL_PEER, broker.max_held_bytes >> 3)
+def _holds_much(state: State, session: Session) -> bool:
+    small = min(SMALL_PEER, state.max_held_bytes >> 3)
     return session.held_bytes + SMALL_BODY * len(session.requests) > small
 
 
-def first_worker(broker: State, session: Session) -> None:
+def first_worker(state: State, session: Session) -> None:
     """Called when the connection gets its first worker."""
-    if broker.paused_clients.pop(session, None) is not None:
+    if state.paused_clients.pop(session, None) is not None:
         session.link.resume(PAUSE_AT_LIMIT)
 
 
-def no_worker_left(broker: State, session: Session) -> None:
+def no_worker_left(state: State, session: Session) -> None:
     """Called when the connection loses its last worker. Pauses it if it is at a limit."""
     last = next(reversed(session.requests), None)
-    if last is not None and not session.disconnected and at_limit(broker, session, last.service):
-        pause(broker, session, last.service)
+    if last is not None and not session.disconnected and at_limit(state, session, last.service):
+        pause(state, session, last.service)
 
 
-def end_turn(broker: State, quotas: Quotas) -> None:
+def end_turn(state: State, quotas: Quotas) -> None:
     """Resumes the clients that have room again."""
     quotas.resume_at = 0.0  # ``has_room`` sets it again for clients that are still throttled
-    if not broker.paused_clients:
+    if not state.paused_clients:
         return
     low = RESUME_FRACTION
-    if broker.held_bytes > broker.max_held_bytes * low:
+    if state.held_bytes > state.max_held_bytes * low:
         return
-    for session, service in list(broker.paused_clients.items()):
+    for session, service in list(state.paused_clients.items()):
         if (
-            len(session.requests) <= broker.max_outstanding * low
-            and service.queue_length <= broker.max_queue * low
-            and session.held_bytes <= broker.policy.max_client_bytes * low
+            len(session.requests) <= state.max_outstanding * low
+            and service.queue_length <= state.max_queue * low
+            and session.held_bytes <= state.policy.max_client_bytes * low
             and (not session.principal or quotas.has_room(session))
         ):
-            del broker.paused_clients[session]
+            del state.paused_clients[session]
             session.link.resume(PAUSE_AT_LIMIT)

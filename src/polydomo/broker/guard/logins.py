@@ -10,8 +10,8 @@ from polydomo.limits import LOGIN_CODE_TIME, LOGIN_SESSION_TIME, MAX_LOGINS
 
 
 class Logins:
-    def __init__(self, broker: State) -> None:
-        self._broker = broker
+    def __init__(self, state: State) -> None:
+        self._state = state
         self._codes: dict[str, tuple[str, float]] = {}  # code -> principal and expiry; the oldest first
         self._sessions: dict[str, tuple[str, float]] = {}  # cookie -> the same
 
@@ -22,14 +22,14 @@ class Logins:
     def redeem(self, code: str) -> str:
         """Exchanges an unused code for the cookie of a new session; "" if the code is invalid."""
         principal, expires = self._codes.pop(code, ("", 0.0))
-        if not principal or expires <= self._broker.now:
+        if not principal or expires <= self._state.now:
             return ""
         return self._add(self._sessions, principal, LOGIN_SESSION_TIME)
 
     def principal(self, cookie: str) -> str:
         """The principal of a cookie; "" if it has expired or is unknown."""
         principal, expires = self._sessions.get(cookie, ("", 0.0))
-        return principal if expires > self._broker.now else ""
+        return principal if expires > self._state.now else ""
 
     def end(self, cookie: str) -> None:
         self._sessions.pop(cookie, None)
@@ -42,12 +42,12 @@ class Logins:
                 del table[key]
 
     def _add(self, table: "dict[str, tuple[str, float]]", principal: str, seconds: float) -> str:
-        now = self._broker.now
+        now = self._state.now
         while table:
             oldest = next(iter(table))
             if len(table) < MAX_LOGINS and table[oldest][1] > now:
                 break
             del table[oldest]
-        key = self._broker.entropy.take(32).hex()
+        key = self._state.entropy.take(32).hex()
         table[key] = (principal, now + seconds)
         return key

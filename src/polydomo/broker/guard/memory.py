@@ -47,8 +47,8 @@ SUBSCRIPTIONS, REGISTRATIONS, CATALOG, VALUES, LOGS, SCHEMAS, JOURNAL = (
 
 
 class MemoryAccount(SessionListener):
-    def __init__(self, broker: State, limit: int) -> None:
-        self._broker = broker
+    def __init__(self, state: State, limit: int) -> None:
+        self._state = state
         self.limit = limit  # bytes; 0: none
         self.hub: Hub | None = None  # hub of the event loop that serves the broker; set by ``attach``
         self.total = 0  # bytes at the last measurement
@@ -62,16 +62,14 @@ class MemoryAccount(SessionListener):
         self._answers = 0  # bytes of cached answers at that time
         self.book(INPUT, lambda: 0 if self.hub is None else self.hub.input_bytes)
         self.book(OUTPUT, lambda: 0 if self.hub is None else self.hub.unsent_bytes)
-        self.book(REQUESTS, lambda: broker.held_bytes + COST_REQUEST * self._requests)
+        self.book(REQUESTS, lambda: state.held_bytes + COST_REQUEST * self._requests)
         self.book(ANSWERS, lambda: self._answers)
-        self.book(CONNECTIONS, lambda: COST_CONNECTION * len(broker.sessions))
+        self.book(CONNECTIONS, lambda: COST_CONNECTION * len(state.sessions))
         self.book(
             REGISTRATIONS,
-            lambda: (
-                COST_REGISTRATION * broker.registrations + COST_SERVICE * (len(broker.services) + len(broker.workers))
-            ),
+            lambda: COST_REGISTRATION * state.registrations + COST_SERVICE * (len(state.services) + len(state.workers)),
         )
-        self.book(JOURNAL, lambda: broker.recorder.memory())
+        self.book(JOURNAL, lambda: state.recorder.memory())
 
     def attach(self, hub: Hub) -> None:
         """The broker is served by the loop of this hub. Unfinished input is measured within a turn, too: many connections together can
@@ -104,12 +102,12 @@ class MemoryAccount(SessionListener):
 
     def _scan(self) -> None:
         """Counts without a running total: computed every time if there are few sessions, otherwise once a second."""
-        broker = self._broker
-        if len(broker.sessions) > SCAN_SESSIONS and broker.now < self._scanned + 1.0:
+        state = self._state
+        if len(state.sessions) > SCAN_SESSIONS and state.now < self._scanned + 1.0:
             return
-        self._scanned = broker.now
+        self._scanned = state.now
         requests = answers = 0
-        for session in broker.sessions:
+        for session in state.sessions:
             requests += len(session.requests)
             answers += session.kept_bytes
         self._requests = requests
@@ -118,7 +116,7 @@ class MemoryAccount(SessionListener):
     def peers(self, least: int = SMALL_PEER) -> "list[tuple[Link, int]]":
         """Every connection that holds more than ``least`` bytes, and how many."""
         links: dict[Link, None] = {}
-        for session in self._broker.sessions:
+        for session in self._state.sessions:
             links[session.link] = None
         if self.hub is not None:
             links.update(self.hub.holding)  # includes those whose protocol is not known yet
@@ -152,7 +150,7 @@ class MemoryAccount(SessionListener):
         """``receiving``: the link that is receiving now, within a turn; its buffers are in use."""
         hub = self.hub
         assert hub is not None
-        now = self._broker.now
+        now = self._state.now
         self.look_at = now + MEMORY_INTERVAL
         hub.work_alarm = hub.work_done + MEMORY_WORK
         total = self.measure()

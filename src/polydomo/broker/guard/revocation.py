@@ -22,9 +22,9 @@ from polydomo.wire.close_reason import CloseCause, CloseReason
 
 class Revocation:
     def __init__(
-        self, broker: State, access: Access, bridging: Bridging, subscriptions: Subscriptions, catalog: Catalog
+        self, state: State, access: Access, bridging: Bridging, subscriptions: Subscriptions, catalog: Catalog
     ) -> None:
-        self._broker = broker
+        self._state = state
         self._access = access
         self._bridging = bridging
         self._subscriptions = subscriptions
@@ -32,15 +32,15 @@ class Revocation:
 
     def lost_right(self, session: Session) -> str:
         """An operation of the session that is no longer allowed; empty if there is none."""
-        broker, access = self._broker, self._access
+        state, access = self._state, self._access
         if access.rules is None or session.is_sibling:
             return ""
         why = access.denial(session, BRIDGE, "") if session.is_bridge else ""
-        if not why and session in broker.schedulers:
+        if not why and session in state.schedulers:
             why = access.denial(session, OFFER, SCHEDULER_RIGHT)
         if why:
             return why
-        for worker in broker.session_workers.get(session, ()):
+        for worker in state.session_workers.get(session, ()):
             why = self._offer_denial(worker)
             if why:
                 return why
@@ -78,22 +78,22 @@ class Revocation:
 
     def _end_requests(self) -> None:
         """An attempt of a durable job ends as DENIED, and so does the job. So do requests that would be run after their client has left."""
-        broker = self._broker
-        for session in [session for session in broker.sessions if not session.is_bridge]:
+        state = self._state
+        for session in [session for session in state.sessions if not session.is_bridge]:
             own = not session.origin_is_principal
             for request in list(session.requests):
                 if request.state == DONE or not (own or session.disconnected or not session.awaits_reply(request)):
                     continue
                 why = self._access.request_denial(request)
                 if why:
-                    outcomes.cancel(broker, request, why, DENIED)
+                    outcomes.cancel(state, request, why, DENIED)
                     if own:
                         session.send_failure(request, DENIED, why)
 
     def _end_workers(self) -> None:
         """Workers over HTTP, which have a connection only while they ask, and those whose connection broke and may come back (memo01)."""
-        broker = self._broker
-        for worker in list(broker.workers):
+        state = self._state
+        for worker in list(state.workers):
             session = worker.session
             detached = isinstance(session.link, DetachedLink) and not session.runs_shared
             if not worker.alive or not (detached or worker.orphaned_until):
@@ -102,6 +102,6 @@ class Revocation:
             if not why:
                 continue
             if detached:
-                sessions.closed(broker, session, CloseReason(CloseCause.DENIED, why))
+                sessions.closed(state, session, CloseReason(CloseCause.DENIED, why))
             else:
-                registration.lose(broker, worker, Departure.LEFT, why)
+                registration.lose(state, worker, Departure.LEFT, why)

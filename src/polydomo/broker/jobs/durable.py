@@ -69,16 +69,16 @@ class Durable:
     def __init__(
         self,
         api: BrokerApi,
-        broker: State,
+        state: State,
         store: Store,
         policy: JobPolicy,
         names: "PatternMap[bool]",
         zones: Zones,
         listener: JobListener | None = None,
     ) -> None:
-        self.broker = broker
+        self.state = state
         self.names = names  # of services whose requests are durable
-        self.jobs = Jobs(store, self, policy, listener if listener is not None else Recording(broker))
+        self.jobs = Jobs(store, self, policy, listener if listener is not None else Recording(state))
         self.schedules = Schedules(self.jobs, self)
         self.session = JobSession(api)
         self.parked: dict[Request, Wait] = {}
@@ -89,7 +89,7 @@ class Durable:
         self._zones = zones
         self._sweep_at = 0.0
         self.session.on_due = self.on_timer
-        sessions.internal(broker, self.session)
+        sessions.internal(state, self.session)
 
     # --- leadership: called by the owner of the store ---------------------------------------------------------------------------
 
@@ -109,20 +109,20 @@ class Durable:
     # --- Runner and ScheduleContext -----------------------------------------------------------------------------------------------------
 
     def now(self) -> float:
-        return self.broker.now + self.broker.wall + self.wall_shift
+        return self.state.now + self.state.wall + self.wall_shift
 
     def chance(self) -> float:
-        return int.from_bytes(self.broker.entropy.take(4), "big") / 2**32
+        return int.from_bytes(self.state.entropy.take(4), "big") / 2**32
 
     def new_id(self) -> str:
-        return make_id(self.now(), self.broker.entropy.take(10))
+        return make_id(self.now(), self.state.entropy.take(10))
 
     def zone(self, name: str) -> tzinfo:
         return self._zones(name)
 
     def capacity(self, service: bytes) -> int:
         """Twice the capacity of the workers, so that none has to wait for the next job; 0 without workers."""
-        known = self.broker.services.get(service)
+        known = self.state.services.get(service)
         if known is None or not (known.workers or known.remote) or known.paused:
             return 0
         held = sum([worker.credit + len(worker.held) for worker in known.workers])
@@ -130,13 +130,13 @@ class Durable:
 
     def refusal_of(self, job: Job) -> str:
         """Why the principal of a job may not call its service now; "" if it may."""
-        why = self.broker.rights.denial_as(job.principal, self.session, CALL, job.service)
+        why = self.state.rights.denial_as(job.principal, self.session, CALL, job.service)
         return why if not why or job.principal else NO_PRINCIPAL
 
     def denial_of_use(self, request: Request, job: Job) -> str:
         """Why the client may not see, cancel or remove a job; "" if it may: its own with the right to call the service, and that of another
         principal with the right ADMIN."""
-        rights = self.broker.rights
+        rights = self.state.rights
         if not rights.in_force or (job.principal and job.principal == request.origin):
             return rights.denial_of(request, CALL, job.service)
         return rights.denial_of(request, ADMIN, ANOTHERS)
@@ -159,7 +159,7 @@ class Durable:
         if request is not None:
             self._attempts.pop(request, None)
         if request is not None and request.state != DONE:
-            outcomes.cancel(self.broker, request, "the job has ended")
+            outcomes.cancel(self.state, request, "the job has ended")
 
     # --- turns and time -----------------------------------------------------------------------------------------------------------
 
@@ -183,9 +183,9 @@ class Durable:
         self._serve_offered()
 
     def _serve_offered(self) -> None:
-        offered = self.broker.offered
+        offered = self.state.offered
         if offered:
-            self.broker.offered = {}
+            self.state.offered = {}
             for service in offered:
                 self.jobs.service_changed(service)
 
@@ -194,17 +194,17 @@ class Durable:
         planned = self.schedules.next_deadline()
         if planned and (not first or planned < first):
             first = planned
-        when = first - self.broker.wall - self.wall_shift if first else None
+        when = first - self.state.wall - self.wall_shift if first else None
         if self.parked and (when is None or self._sweep_at < when):
-            return max(self._sweep_at, self.broker.now)
+            return max(self._sweep_at, self.state.now)
         return when
 
     def run_due(self) -> None:
         self.jobs.run_due()
         self.schedules.run_due()
-        if self.parked and self.broker.now >= self._sweep_at:
-            self._sweep_at = self.broker.now + 1.0
-            for request in [found for found, wait in self.parked.items() if wait.deadline <= self.broker.now]:
+        if self.parked and self.state.now >= self._sweep_at:
+            self._sweep_at = self.state.now + 1.0
+            for request in [found for found, wait in self.parked.items() if wait.deadline <= self.state.now]:
                 self.on_timer(request)
 
     # --- ordinary requests to durable services -----------------------------------------------------------------------------------------
@@ -215,19 +215,19 @@ class Durable:
 
     def accept(self, request: Request, order: DurableOrder, deadline: float) -> Request | None:
         """Turns an ordinary request into a job and waits for its result. None: it was rejected."""
-        broker = self.broker
+        state = self.state
         error = self.jobs.refusal(len(request.body))
         if error is not None:
             self._refuse(request, error)
             return None
-        parking.open_parked(broker, request, deadline)
-        wait = self.parked[request] = Wait(True, broker.now + STORE_ANSWER)
+        parking.open_parked(state, request, deadline)
+        wait = self.parked[request] = Wait(True, state.now + STORE_ANSWER)
         self._store(request, wait, order)
         return request
 
     def accept_relayed(self, request: Request, order: DurableOrder) -> None:
         """The same for a request of another process, which is parked here. The right is checked again where the job is stored."""
-        why = self.broker.rights.denial_of(request, CALL, order.service)
+        why = self.state.rights.denial_of(request, CALL, order.service)
         if why:
             self.fail(request, DENIED, why)
             return
@@ -275,7 +275,7 @@ class Durable:
                 self._lost(request, StoreError(KEY_REUSED, OTHER_BODY))
             elif found.state in states.ENDED:
                 if request.state == PARKED and not wait.relayed:
-                    self.broker.recorder.joined(request, found.id)
+                    self.state.recorder.joined(request, found.id)
                 self._deliver(request, found)
             else:
                 self._join(request, wait, found.id)
@@ -299,11 +299,11 @@ class Durable:
         try:
             self.put_schedule(row, None)
         except SettingError as error:
-            sessions.violated(self.broker, session, str(error))
+            sessions.violated(self.state, session, str(error))
 
     def _refuse(self, request: Request, error: StoreError) -> None:
         """Rejects the request. Its client gets the code if the protocol has one."""
-        outcomes.count_refusal(self.broker, request, REFUSED, error.text)
+        outcomes.count_refusal(self.state, request, REFUSED, error.text)
         request.session.send_failure(request, error.code, error.text)
 
     def _join(self, request: Request, wait: Wait, id: str) -> None:
@@ -312,7 +312,7 @@ class Durable:
         if wait.relayed:
             wait.deadline = math.inf  # the other process knows how long its client waits
         elif request.state == PARKED:
-            self.broker.recorder.joined(request, id)
+            self.state.recorder.joined(request, id)
 
         def ended(job: Job | None, error: StoreError | None) -> None:
             if job is None:
@@ -344,10 +344,10 @@ class Durable:
         self.parked.pop(request, None)
         if job.state == states.DONE:
             request.reply_size = len(job.result)
-            outcomes.end(self.broker, request, OK, "")
+            outcomes.end(self.state, request, OK, "")
             request.session.send_final(request, job.result)
         else:
-            outcomes.end(self.broker, request, outcome, job.reason)
+            outcomes.end(self.state, request, outcome, job.reason)
             request.session.send_failure(request, outcome, job.reason)
 
     def _lost(self, request: Request, error: StoreError | None) -> None:
@@ -360,16 +360,16 @@ class Durable:
             self.fail(request, code, text)
             return
         self.parked.pop(request, None)
-        outcomes.end(self.broker, request, REFUSED, text)
+        outcomes.end(self.state, request, REFUSED, text)
         request.session.send_failure(request, code, text)
 
     # --- requests to built-in services ------------------------------------------------------------------------------------------------
 
     def serve(self, request: Request, job: Callable[[Request, Body], None]) -> None:
         """Handles a request to one of the job services (``BuiltinService.job``). It may be answered later."""
-        self.parked[request] = Wait(False, self.broker.now + STORE_ANSWER)
+        self.parked[request] = Wait(False, self.state.now + STORE_ANSWER)
         body, request.body = request.body, b""
-        transitions.accept(self.broker, request)
+        transitions.accept(self.state, request)
         transitions.park(request)
         try:
             job(request, body)
@@ -419,7 +419,7 @@ class Durable:
     def _close(self, request: Request) -> None:
         """Ends a request to a built-in service. Such requests are not recorded."""
         del self.parked[request]
-        transitions.end(self.broker, request, OK, "")
+        transitions.end(self.state, request, OK, "")
 
     # --- end of parked requests -----------------------------------------------------------------------------------------------------
 
@@ -440,7 +440,7 @@ class Durable:
     def on_timer(self, request: Request) -> None:
         """Called when the store has not answered in time, or a wait for a result has timed out."""
         wait = self.parked.get(request)
-        if wait is None or wait.deadline > self.broker.now + TIME_TOLERANCE:
+        if wait is None or wait.deadline > self.state.now + TIME_TOLERANCE:
             return
         if not wait.plain:
             self._wait_over(request, wait)
@@ -479,7 +479,7 @@ class Durable:
                 self.fail(request, SHUTDOWN, text)
             else:
                 self.abandoned(request)
-                outcomes.fail(self.broker, request, SHUTDOWN, text)
+                outcomes.fail(self.state, request, SHUTDOWN, text)
 
     def figures(self) -> "dict[str, object]":
         """The numbers for `polydomo status`, ``polydomo.figures`` and metrics."""

@@ -56,8 +56,8 @@ class JobSession(ProtocolSession):
 class Recording(JobListener):
     """Passes job events to the broker's current recorder."""
 
-    def __init__(self, broker: State) -> None:
-        self._broker = broker
+    def __init__(self, state: State) -> None:
+        self._state = state
 
     def job_event(self, event: JobEvent) -> None:
-        self._broker.recorder.job(event)
+        self._state.recorder.job(event)

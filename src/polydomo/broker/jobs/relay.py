@@ -53,13 +53,13 @@ class DurableRelay(ProtocolSession):
     principal = principals.PROCESS
     origin_is_principal = False
 
-    def __init__(self, api: BrokerApi, broker: State, names: "PatternMap[bool]") -> None:
+    def __init__(self, api: BrokerApi, state: State, names: "PatternMap[bool]") -> None:
         super().__init__(api, InternalLink(Hub(), LinkHandler(), "the other processes"))
-        self.core = broker
+        self.state = state
         self.names = names
         self.may_request = False  # every request passes ``admission.resolve``
         self.parked: dict[Request, Relayed] = {}
-        sessions.internal(broker, self)
+        sessions.internal(state, self)
 
     def origin_of(self, request: Request) -> str:
         return request.ref.request.origin if isinstance(request.ref, Relayed) else ""
@@ -70,9 +70,9 @@ class DurableRelay(ProtocolSession):
 
     def accept(self, request: Request, order: DurableOrder, deadline: float) -> Request:
         """Parks an ordinary request and sends its order to process 0."""
-        parking.open_parked(self.core, request, deadline)
-        broker = self.core
-        order.job = make_id(broker.now + broker.wall, broker.entropy.take(10))
+        parking.open_parked(self.state, request, deadline)
+        state = self.state
+        order.job = make_id(state.now + state.wall, state.entropy.take(10))
         passed = self.parked[request] = Relayed(request, order.to_message())
         self._send(passed)
         return request
@@ -93,7 +93,7 @@ class DurableRelay(ProtocolSession):
         if self.parked.pop(passed.request, None) is None:
             return
         client = passed.request
-        broker = self.core
+        state = self.state
         try:
             header, result = read_message(body)
         except SettingError:
@@ -102,19 +102,19 @@ class DurableRelay(ProtocolSession):
         if error is not None:
             outcome = SHUTDOWN if error == SHUTDOWN else REFUSED
             text = str(header.get("text", ""))
-            outcomes.end(broker, client, outcome, text)
+            outcomes.end(state, client, outcome, text)
             client.session.send_failure(client, str(error), text)
             return
         if isinstance(job, str):
-            broker.recorder.joined(client, job)
+            state.recorder.joined(client, job)
         if header.get("state") == states.DONE:
             client.reply_size = len(result)
-            outcomes.end(broker, client, OK, "")
+            outcomes.end(state, client, OK, "")
             client.session.send_final(client, result)
         else:
             said, reason = str(header.get("outcome")), str(header.get("reason", ""))
             outcome = said if said in outcomes.KNOWN else FAILED
-            outcomes.end(broker, client, outcome, reason)
+            outcomes.end(state, client, outcome, reason)
             client.session.send_failure(client, outcome, reason)
 
     def send_failure(self, request: Request, code: str, text: str) -> None:
@@ -129,7 +129,7 @@ class DurableRelay(ProtocolSession):
             return
         del self.parked[client]
         outcome = request.outcome if request.outcome in outcomes.KNOWN else REFUSED
-        outcomes.end(self.core, client, outcome, text)
+        outcomes.end(self.state, client, outcome, text)
         client.session.send_failure(client, outcome, text)
 
     # --- the client does not wait any more
@@ -138,7 +138,7 @@ class DurableRelay(ProtocolSession):
         """The client disconnected, or its deadline passed. A job that is stored continues. The request is still to be ended."""
         passed = self.parked.pop(request, None)
         if passed is not None and passed.own is not None and passed.own.state != DONE:
-            outcomes.cancel(self.core, passed.own, "its client does not wait any more")
+            outcomes.cancel(self.state, passed.own, "its client does not wait any more")
         return False
 
     def parks(self, request: Request) -> bool:

@@ -69,7 +69,7 @@ def submit(durable: Durable, request: Request, header: Row, content: bytes) -> N
         raise SettingError(
             f"service: {wanted.service.decode(errors='replace')!r} is a built-in service, and cannot run jobs"
         )
-    why = durable.broker.rights.denial_of(request, CALL, wanted.service)
+    why = durable.state.rights.denial_of(request, CALL, wanted.service)
     if why:
         durable.fail(request, DENIED, why)
         return
@@ -169,7 +169,7 @@ def result(durable: Durable, request: Request, header: Row, content: bytes) -> N
     if seconds and durable.jobs.wait(id, ended):
         wait.job = id
         wait.answer = ended
-        wait.deadline = durable.broker.now + seconds
+        wait.deadline = durable.state.now + seconds
         durable.session.broker.set_timer(seconds, durable.session, request)
     else:
         durable.jobs.find(id, ended)

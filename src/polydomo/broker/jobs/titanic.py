@@ -21,7 +21,7 @@ def submit(durable: Durable, request: Request, body: Body) -> None:
     if not 0 < len(service) <= MAX_SERVICE_NAME or is_reserved(service):
         durable.answer(request, frame(b"400", False))
         return
-    if durable.broker.rights.denial_of(request, CALL, service):
+    if durable.state.rights.denial_of(request, CALL, service):
         durable.answer(request, frame(b"400", False))
         return
     end = bounds(body, 0)[1]

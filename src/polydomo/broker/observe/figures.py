@@ -27,17 +27,17 @@ PARTS = (("p50_us", 0.5), ("p99_us", 0.99), ("max_us", 1.0))
 
 
 class Figures:
-    def __init__(self, broker: State, catalog: Catalog) -> None:
-        self._broker = broker
+    def __init__(self, state: State, catalog: Catalog) -> None:
+        self._state = state
         self._catalog = catalog
         self.span = 0.0  # seconds between the last two ticks of the monitor, the divisor of rates
         self.events: deque[Row] = deque(maxlen=MONITOR_EVENTS)  # newest last
         self.jobs: Callable[[], Row] | None = None  # the figures of durable jobs, if this process has the job store
 
     def figures(self) -> Row:
-        broker = self._broker
-        services = [service for service in broker.services.values() if not is_hidden(broker, service)]
-        recent = _recent(broker)
+        state = self._state
+        services = [service for service in state.services.values() if not is_hidden(state, service)]
+        recent = _recent(state)
         seen: set[bytes] = set()
         rows: list[Row] = []
         for service in services[:MAX_LISTED]:
@@ -61,15 +61,15 @@ class Figures:
                 add(everything, tally.last)
                 failed += tally.last_failures
         return {
-            "time": iso_time(broker.wall + broker.now),
-            "address": broker.address,
-            "uptime_us": microseconds(broker.now - broker.started),
-            "draining": broker.draining,
-            "connections": connections(broker),
-            "workers": workers(broker),
-            "open_requests": open_requests(broker),
-            "queued": sum(service.queue_length for service in services) + sum(map(len, broker.paused.values())),
-            "held_bytes": broker.held_bytes,
+            "time": iso_time(state.wall + state.now),
+            "address": state.address,
+            "uptime_us": microseconds(state.now - state.started),
+            "draining": state.draining,
+            "connections": connections(state),
+            "workers": workers(state),
+            "open_requests": open_requests(state),
+            "queued": sum(service.queue_length for service in services) + sum(map(len, state.paused.values())),
+            "held_bytes": state.held_bytes,
             "span_us": microseconds(self.span),
             **_rates(everything, failed, self.span),
             "jobs": self.jobs() if self.jobs is not None else None,
@@ -79,7 +79,7 @@ class Figures:
         }
 
     def _service(self, service: Service, tallies: "dict[str, Tally]") -> Row:
-        state = states.of_service(self._broker, service)
+        state = states.of_service(self._state, service)
         counts: Counts = {}
         for tally in tallies.values():
             add(counts, tally.last)
@@ -92,46 +92,46 @@ class Figures:
             "cause": state.cause,
             "workers": len(service.workers),
             "busy": sum(1 for worker in service.workers if worker.held),
-            **traffic(self._broker, service),
+            **traffic(self._state, service),
             **_rates(counts, sum(tally.last_failures for tally in tallies.values()), span),
             "callers": callers,  # answered requests per second, by client protocol
         }
 
 
-def is_hidden(broker: State, service: Service) -> bool:
+def is_hidden(state: State, service: Service) -> bool:
     """Whether it is one that process 0 of the broker offers to its siblings."""
-    return service.name in broker.builtin.offered and not service.workers
+    return service.name in state.builtin.offered and not service.workers
 
 
-def connections(broker: State) -> int:
+def connections(state: State) -> int:
     """Connections of peers, without the broker's internal sessions and those to its other processes."""
     return sum(
         not (session.is_internal or session.is_sibling or session.runs_shared or session.disconnected)
-        for session in broker.sessions
+        for session in state.sessions
     )
 
 
-def open_requests(broker: State) -> int:
+def open_requests(state: State) -> int:
     """Requests of clients of this process."""
-    return sum(len(session.requests) for session in broker.sessions if not session.is_sibling)
+    return sum(len(session.requests) for session in state.sessions if not session.is_sibling)
 
 
-def workers(broker: State) -> "dict[str, int]":
+def workers(state: State) -> "dict[str, int]":
     """The number of workers in each state."""
     found = {READY: 0, BUSY: 0, LATE: 0}
-    for worker in broker.workers:
+    for worker in state.workers:
         if worker.session.is_sibling:
             continue
-        found[states.of_worker(broker, worker).state] += 1
+        found[states.of_worker(state, worker).state] += 1
     return found
 
 
-def totals(broker: State) -> Row:
+def totals(state: State) -> Row:
     """Counters since startup."""
-    counters = broker.counters
+    counters = state.counters
     answered = 0
     failed: dict[str, int] = {}
-    for (_, protocol), tally in broker.tallies.table.items():
+    for (_, protocol), tally in state.tallies.table.items():
         if protocol in STANDING_IN:
             continue
         answered += tally.answered + len(tally.fresh)
@@ -151,29 +151,29 @@ def totals(broker: State) -> Row:
     }
 
 
-def _recent(broker: State) -> "dict[bytes, dict[str, Tally]]":
+def _recent(state: State) -> "dict[bytes, dict[str, Tally]]":
     """The tallies with requests that ended in the last second, by service and client protocol."""
     found: dict[bytes, dict[str, Tally]] = {}
-    for (name, protocol), tally in broker.tallies.table.items():
+    for (name, protocol), tally in state.tallies.table.items():
         if protocol not in STANDING_IN and (tally.last or tally.last_failures):
             found.setdefault(name, {})[protocol] = tally
     return found
 
 
-def traffic(broker: State, service: Service) -> Row:
+def traffic(state: State, service: Service) -> Row:
     """The queue and the outcomes of a service."""
-    parked = broker.paused.get(service.name, {}) if service.paused else {}
+    parked = state.paused.get(service.name, {}) if service.paused else {}
     first = queues.oldest(service) if service.queue_length else next(iter(parked), None)
     answered = failed = 0  # of requests that stand for those of clients
     for protocol in STANDING_IN:
-        tally = broker.tallies.table.get((service.name, protocol))
+        tally = state.tallies.table.get((service.name, protocol))
         if tally is not None:
             answered += tally.answered + len(tally.fresh)
             failed += sum(tally.failed.values())
-    objective = broker.tuning.objectives.get(service.name)
+    objective = state.tuning.objectives.get(service.name)
     return {
         "queued": service.queue_length + len(parked),
-        "oldest_wait_us": microseconds(broker.now - first.accepted) if first is not None else None,
+        "oldest_wait_us": microseconds(state.now - first.accepted) if first is not None else None,
         "requests": service.accepted - answered - failed,
         "answered": service.answered - answered,
         "failed": service.failed - failed,

@@ -22,7 +22,7 @@ from polydomo.wire.link import PAUSE_LISTING
 STATES = {QUEUED: "queued", HELD: "running", DONE: "abandoned"}  # states of listed requests
 
 
-def abandon(broker: State, session: Session, body: bytes) -> bool:
+def abandon(state: State, session: Session, body: bytes) -> bool:
     """A client takes back one of its own requests, over a protocol that has no message for that: the request's id, and a mark if the
     client's timeout passed. False if there is no such open request."""
     identity, _, mark = body.partition(ABANDON_MARK)
@@ -31,7 +31,7 @@ def abandon(broker: State, session: Session, body: bytes) -> bool:
         return False
     if request.state != DONE:
         why, outcome = (CLIENT_TIMEOUT, TIMEOUT) if mark == b"timeout" else (CLIENT_CANCELLED, CANCELLED)
-        outcomes.cancel(broker, request, why, outcome)
+        outcomes.cancel(state, request, why, outcome)
     return True
 
 
@@ -39,29 +39,29 @@ def login(parts: Parts, principal: str) -> Row:
     return {"code": parts.logins.issue(principal) if principal else ""}
 
 
-def services(broker: State) -> "list[Service]":
+def services(state: State) -> "list[Service]":
     """Without those that process 0 of the broker offers to its siblings."""
-    return [service for service in broker.services.values() if not figures.is_hidden(broker, service)]
+    return [service for service in state.services.values() if not figures.is_hidden(state, service)]
 
 
-def workers(broker: State) -> "list[Worker]":
+def workers(state: State) -> "list[Worker]":
     """Without the other processes of the broker."""
-    return [worker for worker in broker.workers if not worker.session.is_sibling]
+    return [worker for worker in state.workers if not worker.session.is_sibling]
 
 
-def clients(broker: State) -> "list[Session]":
+def clients(state: State) -> "list[Session]":
     return [
         session
-        for session in broker.sessions
+        for session in state.sessions
         if not (session.worker_count or session.is_internal or session.disconnected)
     ]
 
 
-def window(broker: State, session: Session, name: bytes) -> int:
+def window(state: State, session: Session, name: bytes) -> int:
     """Twice the capacity of the service's workers: enough to keep them busy. More would only be queued. Limited by the client's limits."""
-    policy = broker.policy
+    policy = state.policy
     room = policy.max_outstanding - len(session.requests)
-    service = broker.services.get(name)
+    service = state.services.get(name)
     if service is None:
         return max(0, min(room, 1))
     capacity = sum(worker.credit + len(worker.held) for worker in service.workers)
@@ -69,23 +69,23 @@ def window(broker: State, session: Session, name: bytes) -> int:
 
 
 def status(parts: Parts) -> Row:
-    broker = parts.state
+    state = parts.state
     return {
-        "address": broker.address,
-        "started": iso_time(broker.wall + broker.started),
-        "uptime_us": microseconds(broker.now - broker.started),
-        "connections": figures.connections(broker),
-        "workers": len(workers(broker)),
-        "services": len(services(broker)),
-        "open_requests": figures.open_requests(broker),
-        "held_bytes": broker.held_bytes,
+        "address": state.address,
+        "started": iso_time(state.wall + state.started),
+        "uptime_us": microseconds(state.now - state.started),
+        "connections": figures.connections(state),
+        "workers": len(workers(state)),
+        "services": len(services(state)),
+        "open_requests": figures.open_requests(state),
+        "held_bytes": state.held_bytes,
         "memory": _memory(parts),
         "largest_peers": parts.memory.largest(),
-        "draining": broker.draining,
-        "workers_by_state": figures.workers(broker),
+        "draining": state.draining,
+        "workers_by_state": figures.workers(state),
         "jobs": parts.durable.figures() if parts.durable is not None else None,
-        **figures.totals(broker),
-        **_process(broker),
+        **figures.totals(state),
+        **_process(state),
     }
 
 
@@ -97,45 +97,45 @@ def _memory(parts: Parts) -> Row:
     return row
 
 
-def _process(broker: State) -> Row:
+def _process(state: State) -> Row:
     """What ``merging.status`` needs besides, in a broker of several processes."""
-    process = broker.process
+    process = state.process
     if process.count == 1:
         return {}
-    names = [text(service.name) for service in services(broker)]
+    names = [text(service.name) for service in services(state)]
     return {"process": process.index, "pid": process.pid, "service_names": names}
 
 
 # The rows of long lists are built when they are read. With ``map``: compiled, a generator expression builds them all at once.
 
 
-def service_rows(broker: State) -> Rows:
-    found = services(broker)
-    return Rows(len(found), map(partial(service_row, broker), found))
+def service_rows(state: State) -> Rows:
+    found = services(state)
+    return Rows(len(found), map(partial(service_row, state), found))
 
 
-def service_row(broker: State, service: Service) -> Row:
-    state = states.of_service(broker, service)
+def service_row(state: State, service: Service) -> Row:
+    found = states.of_service(state, service)
     return {
         "name": text(service.name),
         "protocols": sorted(protocols(service)),
         "workers": len(service.workers),
         "idle": len(service.idle),
-        **figures.traffic(broker, service),
-        "state": state.state,
-        "state_since": iso_time(broker.wall + state.since),
-        "state_us": microseconds(broker.now - state.since),
-        "cause": state.cause,
+        **figures.traffic(state, service),
+        "state": found.state,
+        "state_since": iso_time(state.wall + found.since),
+        "state_us": microseconds(state.now - found.since),
+        "cause": found.cause,
     }
 
 
-def worker_rows(broker: State) -> Rows:
-    found = workers(broker)
-    return Rows(len(found), map(partial(worker_row, broker), found))
+def worker_rows(state: State) -> Rows:
+    found = workers(state)
+    return Rows(len(found), map(partial(worker_row, state), found))
 
 
-def worker_row(broker: State, worker: Worker) -> Row:
-    state = states.of_worker(broker, worker)
+def worker_row(state: State, worker: Worker) -> Row:
+    found = states.of_worker(state, worker)
     return {
         "worker": f"w{worker.number}",
         "protocol": worker.session.protocol,
@@ -143,10 +143,10 @@ def worker_row(broker: State, worker: Worker) -> Row:
         "peer": worker.session.link.peer,
         "principal": worker.session.principal,
         "services": [text(service.name) for service in worker.services],
-        "state": state.state,
-        "state_since": iso_time(broker.wall + state.since),
-        "state_us": microseconds(broker.now - state.since),
-        "cause": state.cause,
+        "state": found.state,
+        "state_since": iso_time(state.wall + found.since),
+        "state_us": microseconds(state.now - found.since),
+        "cause": found.cause,
         "held": len(worker.held),
         "credit": worker.credit,
         "done": worker.done,
@@ -155,18 +155,18 @@ def worker_row(broker: State, worker: Worker) -> Row:
         "mean_us": microseconds(worker.busy_time / worker.done) if worker.done else None,
         "max_us": microseconds(worker.slowest) if worker.done else None,
         "draining": worker.draining,
-        "registered": iso_time(broker.wall + worker.registered_at),
-        "silent_us": microseconds(broker.now - worker.last_heard),
+        "registered": iso_time(state.wall + worker.registered_at),
+        "silent_us": microseconds(state.now - worker.last_heard),
     }
 
 
-def client_rows(broker: State) -> Rows:
-    found = clients(broker)
-    return Rows(len(found), map(partial(client_row, broker), found))
+def client_rows(state: State) -> Rows:
+    found = clients(state)
+    return Rows(len(found), map(partial(client_row, state), found))
 
 
-def client_row(broker: State, session: Session) -> Row:
-    state = states.of_client(session)
+def client_row(state: State, session: Session) -> Row:
+    found = states.of_client(session)
     return {
         "client": f"c{session.number}",
         "protocol": session.protocol,
@@ -176,46 +176,46 @@ def client_row(broker: State, session: Session) -> Row:
         "open_requests": len(session.requests),
         "held_bytes": session.link.held(),
         "paused": bool(session.link.pauses & ~PAUSE_LISTING),  # one that waits for this list is not at a limit
-        "state": state.state,
-        "state_since": iso_time(broker.wall + state.since),
-        "state_us": microseconds(broker.now - state.since),
-        "cause": state.cause,
+        "state": found.state,
+        "state_since": iso_time(state.wall + found.since),
+        "state_us": microseconds(state.now - found.since),
+        "cause": found.cause,
     }
 
 
-def requests(broker: State) -> list[Row]:
+def requests(state: State) -> list[Row]:
     found: list[Row] = []
-    for session in broker.sessions:
+    for session in state.sessions:
         if session.is_sibling:
             continue  # listed by the process whose client asked
         for request in session.requests:
             if len(found) == MAX_LISTED:
                 return found
-            found.append(request_row(broker, request))
+            found.append(request_row(state, request))
     # requests that a worker still runs although they have ended: the client disconnected, or they timed out
-    for worker in broker.workers:
+    for worker in state.workers:
         for request in worker.held.values():
             if request.state == DONE and not request.session.is_sibling:
                 if len(found) == MAX_LISTED:
                     return found
-                found.append(request_row(broker, request))
+                found.append(request_row(state, request))
     return found
 
 
-def request_row(broker: State, request: Request) -> Row:
+def request_row(state: State, request: Request) -> Row:
     worker = request.worker
     held = request.state != QUEUED and worker is not None
     since = request.dispatched if held else request.accepted
     return {
-        "request": request_name(broker, request),
+        "request": request_name(state, request),
         "service": text(request.service.name),
         "client": f"c{request.session.number}",
         "protocol": request.session.protocol,
         "state": _state(request),
-        "state_since": iso_time(broker.wall + since),
-        "state_us": microseconds(broker.now - since),
-        "accepted": iso_time(broker.wall + request.accepted),
-        "age_us": microseconds(broker.now - request.accepted),
+        "state_since": iso_time(state.wall + since),
+        "state_us": microseconds(state.now - since),
+        "accepted": iso_time(state.wall + request.accepted),
+        "age_us": microseconds(state.now - request.accepted),
         "worker": f"w{worker.number}" if worker is not None and held else None,
         "attempts": request.attempts,
         "forwards": request.history.forwards,

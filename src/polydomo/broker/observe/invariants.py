@@ -26,31 +26,31 @@ from polydomo.model.records import (
 from polydomo.wire.link import PAUSE_AT_LIMIT, PAUSE_SHARE_USED, Hub
 
 
-def check(broker: State, bridging: Bridging, shares: "list[SharedRuns]", hub: Hub | None) -> None:
+def check(state: State, bridging: Bridging, shares: "list[SharedRuns]", hub: Hub | None) -> None:
     """Raises AssertionError if the broker's state is inconsistent."""
-    for service in broker.services.values():
-        _service(broker, bridging, service)
-    for worker in broker.workers:
-        _worker(broker, bridging, shares, worker)
-    for session in broker.sessions:
-        _session(broker, session)
-    _crews(broker)
-    _places(broker)
-    _totals(broker, shares)
-    _timers(broker)
-    _stalled(broker, hub)
+    for service in state.services.values():
+        _service(state, bridging, service)
+    for worker in state.workers:
+        _worker(state, bridging, shares, worker)
+    for session in state.sessions:
+        _session(state, session)
+    _crews(state)
+    _places(state)
+    _totals(state, shares)
+    _timers(state)
+    _stalled(state, hub)
     _plain()
     _missed(bridging)
-    _paused(broker)
-    broker.unattended.check_invariants()
-    if broker.durable_requests is not None:
-        broker.durable_requests.check_invariants()
+    _paused(state)
+    state.unattended.check_invariants()
+    if state.durable_requests is not None:
+        state.durable_requests.check_invariants()
     for runs in shares:
         runs.check_invariants()
 
 
-def _paused(broker: State) -> None:
-    for name, held in broker.paused.items():
+def _paused(state: State) -> None:
+    for name, held in state.paused.items():
         for request in held:
             assert request.state == PARKED and request.service.name == name, (
                 f"request {request.number} does not wait for a paused service"
@@ -60,9 +60,9 @@ def _paused(broker: State) -> None:
             )
 
 
-def _service(broker: State, bridging: Bridging, service: Service) -> None:
+def _service(state: State, bridging: Bridging, service: Service) -> None:
     who = f"service {service.name!r}"
-    assert broker.services.get(service.name) is service, f"{who} is registered under another name"
+    assert state.services.get(service.name) is service, f"{who} is registered under another name"
     line = queues.waiting(service)
     assert service.queue_length == len(line), f"{who} counts {service.queue_length} queued requests but has {len(line)}"
     assert len(set(line)) == len(line), f"{who} has a request in its queue twice"
@@ -83,7 +83,7 @@ def _service(broker: State, bridging: Bridging, service: Service) -> None:
     for request in service.retries:
         assert request.attempts, f"request {request.number} was requeued without an attempt"
     for worker, weight in service.workers.items():
-        assert worker in broker.workers, f"{who} has a worker {worker.number} that the broker does not know"
+        assert worker in state.workers, f"{who} has a worker {worker.number} that the broker does not know"
         assert worker.services.get(service) == weight, f"{who} and worker {worker.number} disagree about its weight"
         assert not weight or service.weighted, f"{who} has weighted workers but is not marked as weighted"
     for worker in service.remote:
@@ -106,14 +106,14 @@ def _service(broker: State, bridging: Bridging, service: Service) -> None:
         assert not service.timer, f"{who} has a timer without a reason"
 
 
-def _worker(broker: State, bridging: Bridging, shares: "list[SharedRuns]", worker: Worker) -> None:
+def _worker(state: State, bridging: Bridging, shares: "list[SharedRuns]", worker: Worker) -> None:
     who = f"worker {worker.number}"
     assert worker.alive, f"{who} is listed but not alive"
     assert worker.credit >= 0, f"{who} has a credit of {worker.credit}"
     only = next(iter(worker.services), None) if len(worker.services) == 1 else None
     assert worker.only_service is only, f"{who} has the wrong home"
     for service in worker.services:
-        assert broker.services.get(service.name) is service, f"{who} offers {service.name!r}, which was removed"
+        assert state.services.get(service.name) is service, f"{who} offers {service.name!r}, which was removed"
         assert worker in service.workers, f"{who} offers {service.name!r}, which does not list it"
         assert (worker in service.idle) == bool(worker.credit and not worker.held), f"{who} is wrongly (not) idle"
         later = bool(worker.runs) and len(worker.held) >= worker.runs
@@ -138,75 +138,75 @@ def _worker(broker: State, bridging: Bridging, shares: "list[SharedRuns]", worke
             assert offers, f"{who} holds a request for a service it does not offer"
     if worker.orphaned_until:
         assert not worker.credit, f"{who} has lost its connection but still gets requests"
-        assert worker not in broker.session_workers.get(worker.session, {}), (
+        assert worker not in state.session_workers.get(worker.session, {}), (
             f"{who} has lost its connection but is still listed there"
         )
     else:
-        assert worker in broker.session_workers.get(worker.session, {}), f"{who} is on no connection's list"
-        assert worker.session in broker.sessions, f"{who} is on a connection that is gone"
+        assert worker in state.session_workers.get(worker.session, {}), f"{who} is on no connection's list"
+        assert worker.session in state.sessions, f"{who} is on a connection that is gone"
     if worker.max_silence or worker.orphaned_until:
         assert worker.timer, f"{who} has no timer for its silence"
 
 
-def _session(broker: State, session: Session) -> None:
+def _session(state: State, session: Session) -> None:
     who = f"connection {session.number}"
     assert not session.disconnected or session.requests, f"{who} is listed but closed"
     for request in session.requests:
         assert request.session is session, f"{who} lists another's request {request.number}"
-        _open(broker, request)
+        _open(state, request)
 
 
-def _open(broker: State, request: Request) -> None:
+def _open(state: State, request: Request) -> None:
     who = f"request {request.number}"
     worker = request.worker
     assert request.state in (QUEUED, HELD, PARKED), f"{who} is listed as open but has ended"
     assert not request.outcome, f"{who} is open but has an outcome"
     if request.state == HELD:
         assert worker is not None and worker.held.get(request.token) is request, f"{who} is held, but by no worker"
-        assert worker in broker.workers, f"{who} is held by a worker that is gone"
+        assert worker in state.workers, f"{who} is held by a worker that is gone"
         bound = request.deadline or request.max_run
     elif request.state == PARKED:
-        waits = request in broker.paused.get(request.service.name, {})
-        waits = waits or (broker.durable_requests is not None and broker.durable_requests.parks(request))
+        waits = request in state.paused.get(request.service.name, {})
+        waits = waits or (state.durable_requests is not None and state.durable_requests.parks(request))
         assert waits and worker is None, f"{who} is parked, but nothing will resume it"
         bound = request.deadline
     else:
         assert worker is None, f"{who} is queued but still has a worker"
-        assert broker.services.get(request.service.name) is request.service, f"{who} waits in a removed service"
+        assert state.services.get(request.service.name) is request.service, f"{who} waits in a removed service"
         bound = request.deadline or request.queue_deadline
     assert bool(request.timer) == bool(bound), f"{who} has a time limit but no timer, or a timer but no time limit"
     course = request.history
     parts = course.held_partials if course.held_partials is not None else HeldPartials()
     held = sum(map(len, parts.bodies))
     assert held == parts.size, f"{who} counts {parts.size} bytes of partial replies but holds {held}"
-    assert held <= broker.policy.max_message, f"{who} holds more partials than a message may have bytes"
+    assert held <= state.policy.max_message, f"{who} holds more partials than a message may have bytes"
     assert len(parts.bodies) <= limits.MAX_BODY_FRAMES + 1, f"{who} holds more partials than a body may have frames"
     assert not (parts.bodies and course.partials), f"{who} holds partials of a client that takes them"
-    allowed = course.attempts_before_forward + (request.max_attempts or broker.policy.attempts) + course.releases
+    allowed = course.attempts_before_forward + (request.max_attempts or state.policy.attempts) + course.releases
     assert request.attempts <= allowed, f"{who} has too many attempts"
 
 
-def _crews(broker: State) -> None:
-    for session, crew in broker.session_workers.items():
+def _crews(state: State) -> None:
+    for session, crew in state.session_workers.items():
         who = f"connection {session.number}"
         assert crew, f"{who} has an empty list of workers"
         assert session.worker_count == len(crew), f"{who} counts {session.worker_count} workers and has {len(crew)}"
         for worker in crew:
             assert worker.session is session, f"worker {worker.number} is listed at another connection"
-            assert worker in broker.workers, f"{who} lists worker {worker.number}, which is gone"
-    for session in broker.sessions:
-        assert session in broker.session_workers or not session.worker_count, (
+            assert worker in state.workers, f"{who} lists worker {worker.number}, which is gone"
+    for session in state.sessions:
+        assert session in state.session_workers or not session.worker_count, (
             f"connection {session.number} counts workers it does not have"
         )
 
 
-def _places(broker: State) -> None:
+def _places(state: State) -> None:
     """Every open request is in exactly one place, and every request in a place is open or has ended while its worker still runs it."""
     places: dict[Request, int] = {}
-    for service in broker.services.values():
+    for service in state.services.values():
         for request in queues.waiting(service):
             places[request] = places.get(request, 0) + 1
-    for worker in broker.workers:
+    for worker in state.workers:
         for request in worker.held.values():
             places[request] = places.get(request, 0) + 1
             if request.state == DONE:
@@ -222,8 +222,8 @@ def _places(broker: State) -> None:
             assert request in request.session.requests, (
                 f"request {request.number} is open but its client does not list it"
             )
-            assert request.session in broker.sessions, f"request {request.number} is open but its client is gone"
-    for session in broker.sessions:
+            assert request.session in state.sessions, f"request {request.number} is open but its client is gone"
+    for session in state.sessions:
         for request in session.requests:
             nowhere = request not in places and request.state != PARKED
             assert not nowhere, f"request {request.number} is open but in no place"
@@ -238,21 +238,21 @@ def _plain() -> None:
     assert NO_HISTORY.is_empty(), "the shared history of simple requests was modified"
 
 
-def _totals(broker: State, shares: "list[SharedRuns]") -> None:
-    found = [request for session in broker.sessions for request in session.requests]
+def _totals(state: State, shares: "list[SharedRuns]") -> None:
+    found = [request for session in state.sessions for request in session.requests]
     parts = [request.history.held_partials for request in found]
     size = sum(len(request.body) for request in found) + sum(part.size for part in parts if part is not None)
     size += sum(runs.parts_bytes for runs in shares)
-    assert broker.held_bytes == size, f"the broker counts {broker.held_bytes} held bytes but holds {size}"
-    for session in broker.sessions:
+    assert state.held_bytes == size, f"the broker counts {state.held_bytes} held bytes but holds {size}"
+    for session in state.sessions:
         size = sum(large(request.body) for request in session.requests)
         assert session.held_bytes == size, f"a client counts {session.held_bytes} held bytes but has {size}"
-    assert service_table.count(broker) <= broker.policy.max_services, f"{len(broker.services)} services"
+    assert service_table.count(state) <= state.policy.max_services, f"{len(state.services)} services"
 
 
-def _timers(broker: State) -> None:
+def _timers(state: State) -> None:
     """No timer remains for something that has ended, and every timer is stored under its key."""
-    for key, item in broker.timers.items():
+    for key, item in state.timers.items():
         if isinstance(item, Request):
             assert item.state != DONE, f"a timer is kept for request {item.number}, which has ended"
             assert item.timer == key, f"request {item.number} is kept under a timer it does not know"
@@ -261,25 +261,25 @@ def _timers(broker: State) -> None:
             assert item.timer == key, f"worker {item.number} is kept under a timer it does not know"
         elif isinstance(item, Service):
             assert item.timer == key, f"service {item.name!r} is kept under a timer it does not know"
-    kept = dict.fromkeys(item for _, item in broker.timers.items())
-    for worker in broker.workers:
+    kept = dict.fromkeys(item for _, item in state.timers.items())
+    for worker in state.workers:
         assert not worker.timer or worker in kept, f"the timer of worker {worker.number} is not kept"
-    for service in broker.services.values():
+    for service in state.services.values():
         assert not service.timer or service in kept, f"the timer of service {service.name!r} is not kept"
-    for session in broker.sessions:
+    for session in state.sessions:
         for request in session.requests:
             assert not request.timer or request in kept, f"the timer of request {request.number} is not kept"
 
 
-def _stalled(broker: State, hub: Hub | None) -> None:
-    for session in broker.paused_clients:
-        assert session in broker.sessions, f"connection {session.number} is stalled and gone"
+def _stalled(state: State, hub: Hub | None) -> None:
+    for session in state.paused_clients:
+        assert session in state.sessions, f"connection {session.number} is stalled and gone"
         assert not session.worker_count, f"connection {session.number} carries a worker and is stalled"
         assert session.link.pauses & PAUSE_AT_LIMIT, f"connection {session.number} is stalled and still read"
     turns = hub.turns if hub is not None else None
     if turns is not None:
         turns.check_invariants()
-    for session in broker.sessions:
+    for session in state.sessions:
         if session.disconnected:
             continue
         if session.link.pauses & PAUSE_SHARE_USED:
@@ -287,7 +287,7 @@ def _stalled(broker: State, hub: Hub | None) -> None:
                 f"connection {session.number} is paused for its turn but is not waiting for one"
             )
         if session.link.pauses & PAUSE_AT_LIMIT:
-            assert session in broker.paused_clients, f"connection {session.number} is paused and nothing will wake it"
+            assert session in state.paused_clients, f"connection {session.number} is paused and nothing will wake it"
         elif not session.worker_count and not session.is_internal:
-            room = broker.policy.max_outstanding - len(session.requests)
+            room = state.policy.max_outstanding - len(session.requests)
             assert room > 0, f"connection {session.number} has {len(session.requests)} open requests and is still read"

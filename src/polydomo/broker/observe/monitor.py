@@ -41,38 +41,38 @@ Gather = Callable[[Callable[[bytes], None]], None]
 
 
 class Monitor(Observer):
-    def __init__(self, broker: State, subscriptions: Subscriptions, catalog: Catalog, figures: Figures) -> None:
-        self.broker = broker
+    def __init__(self, state: State, subscriptions: Subscriptions, catalog: Catalog, figures: Figures) -> None:
+        self._state = state
         self._subscriptions = subscriptions
         self._catalog = catalog
         self._figures = figures
         self.gather: Gather | None = None  # collects the figures of all processes of the broker
-        self.tallies = broker.tallies.table
+        self.tallies = state.tallies.table
         self.events = figures.events
         self.gone: dict[str, dict[str, Row]] = {WORKER: {}, SERVICE: {}, CLIENT: {}}  # by name, the oldest first
         # States still to be sent to new subscribers.
         self.greeting: dict[Greeted, list[Iterator[tuple[bytes, Row]]]] = {}
-        self.fold_at = broker.now + limits.MONITOR_TICK
+        self.fold_at = state.now + limits.MONITOR_TICK
         self.frequent: list[Tally] = []  # of services with many requests in the last second
         self._found = 0.0  # when these were looked for
-        self.ticked = broker.now
+        self.ticked = state.now
         self.max_gone = limits.MONITOR_GONE
         self.max_listed = limits.MAX_LISTED
 
     # --- state changes -----------------------------------------------------------------------------------------------------
 
     def opened(self, session: Session) -> None:
-        session.since = self.broker.now
-        self._changed_client(session, PeerState(READY, self.broker.now, "connected"))
+        session.since = self._state.now
+        self._changed_client(session, PeerState(READY, self._state.now, "connected"))
 
     def closed(self, session: Session, reason: CloseReason) -> None:
-        state = PeerState(LEFT if reason.orderly else LOST, self.broker.now, str(reason))
+        state = PeerState(LEFT if reason.orderly else LOST, self._state.now, str(reason))
         self._keep_gone(CLIENT, self._changed_client(session, state))
         for greeted in [greeted for greeted in self.greeting if greeted[0] is session]:
             del self.greeting[greeted]
 
     def registered(self, worker: Worker) -> None:
-        now = self.broker.now
+        now = self._state.now
         worker.state = READY
         worker.state_since = now
         worker.state_cause = f"registered from {worker.session.link.peer}"
@@ -85,7 +85,7 @@ class Monitor(Observer):
             self._set_service(service, READY, f"worker w{worker.number} offers it")
 
     def late(self, worker: Worker) -> None:
-        self._set_worker(worker, LATE, f"silent for {self.broker.now - worker.last_heard:.1f} s")
+        self._set_worker(worker, LATE, f"silent for {self._state.now - worker.last_heard:.1f} s")
 
     def back(self, worker: Worker) -> None:
         self._set_worker(worker, READY, "heard again")
@@ -110,16 +110,16 @@ class Monitor(Observer):
 
     def _set_worker(self, worker: Worker, state: str, cause: str) -> None:
         worker.state = state
-        worker.state_since = self.broker.now
+        worker.state_since = self._state.now
         worker.state_cause = cause
-        self._changed_worker(worker, PeerState(state, self.broker.now, cause))
+        self._changed_worker(worker, PeerState(state, self._state.now, cause))
 
     def _set_service(self, service: Service, state: str, cause: str) -> None:
         service.state = state
-        service.state_since = self.broker.now
+        service.state_since = self._state.now
         service.state_cause = cause
         name = text(service.name)
-        row = self._event(SERVICE, name, _protocols(service), PeerState(state, self.broker.now, cause))
+        row = self._event(SERVICE, name, _protocols(service), PeerState(state, self._state.now, cause))
         row["queued"] = service.queue_length
         self._publish(SERVICE, service.name, row)
         if state in (LOST, LEFT):
@@ -155,7 +155,7 @@ class Monitor(Observer):
 
     def _row(self, kind: str, name: str, protocol: str, state: PeerState) -> Row:
         return {
-            "time": iso_time(self.broker.wall + state.since),
+            "time": iso_time(self._state.wall + state.since),
             "kind": kind,
             "name": name,
             "protocol": protocol,
@@ -198,8 +198,8 @@ class Monitor(Observer):
         kinds = (self._workers(prefix), self._services(prefix), self._catalogued(prefix), self._clients(prefix))
         self.greeting[session, prefix] = [islice(kind, self.max_listed) for kind in kinds]
         # Else all processes are asked at the next tick.
-        if FIGURES.startswith(prefix) and self.broker.process.count == 1:
-            session.link.charge(limits.WORK_ROW * (8 + min(len(self.broker.services), limits.MAX_LISTED)))
+        if FIGURES.startswith(prefix) and self._state.process.count == 1:
+            session.link.charge(limits.WORK_ROW * (8 + min(len(self._state.services), limits.MAX_LISTED)))
             session.send_publication(_message(FIGURES, self._figures.figures()))
         if len(self.greeting) == 1:
             self.greet_some()
@@ -226,17 +226,17 @@ class Monitor(Observer):
         self.greeting.pop((session, prefix), None)
 
     def _workers(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
-        for worker in list(self.broker.workers):
+        for worker in list(self._state.workers):
             topic = b"monitor.worker.w%d" % worker.number
             if worker.alive and topic.startswith(prefix):
-                state = states.of_worker(self.broker, worker)
+                state = states.of_worker(self._state, worker)
                 yield topic, self._row(WORKER, f"w{worker.number}", worker.session.protocol, state)
 
     def _services(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
-        for name, service in list(self.broker.services.items()):
+        for name, service in list(self._state.services.items()):
             topic = b"monitor.service." + name
-            if topic.startswith(prefix) and self.broker.services.get(name) is service:
-                state = states.of_service(self.broker, service)
+            if topic.startswith(prefix) and self._state.services.get(name) is service:
+                state = states.of_service(self._state, service)
                 yield topic, self._row(SERVICE, text(name), _protocols(service), state)
 
     def _catalogued(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
@@ -246,7 +246,7 @@ class Monitor(Observer):
                 yield topic, self._row(SERVICE, name, "dbp", PeerState(entry.state, entry.since, entry.cause))
 
     def _clients(self, prefix: bytes) -> "Iterator[tuple[bytes, Row]]":
-        for session in list(self.broker.sessions):
+        for session in list(self._state.sessions):
             topic = b"monitor.client.c%d" % session.number
             if topic.startswith(prefix) and not session.disconnected:
                 yield topic, self._row(CLIENT, f"c{session.number}", session.protocol, states.of_client(session))
@@ -255,13 +255,13 @@ class Monitor(Observer):
 
     def fold(self) -> None:
         """Sorts finished requests into the histograms. Called when ``fold_at`` has passed, so that few are pending."""
-        self.fold_at = self.broker.now + limits.MONITOR_TICK
+        self.fold_at = self._state.now + limits.MONITOR_TICK
         self._find_frequent()
         for tally in self.tallies.values():
             tally.fold()
 
     def _find_frequent(self) -> None:
-        now = self.broker.now
+        now = self._state.now
         if now >= self._found + limits.MONITOR_TICK / 2:  # ``fold`` and ``tick`` may follow each other closely
             self._found = now
             self.frequent = [tally for tally in self.tallies.values() if tally.is_frequent()]
@@ -274,7 +274,7 @@ class Monitor(Observer):
 
     def tick(self) -> None:
         """Called once a second. Rates cover the time between the last two calls."""
-        now = self.broker.now
+        now = self._state.now
         self.fold_at = now + limits.MONITOR_TICK
         self._figures.span = now - self.ticked
         self.ticked = now
@@ -282,7 +282,7 @@ class Monitor(Observer):
         for tally in self.tallies.values():
             tally.turn_over()
         subscribers = [subscriber for subscriber in self._subscriptions.match(FIGURES) if not subscriber.is_sibling]
-        if subscribers and self.broker.process.bridges and self.gather is not None:
+        if subscribers and self._state.process.bridges and self.gather is not None:
             self.gather(self._send_figures)
         elif subscribers:
             self._send_figures(json.dumps(self._figures.figures()).encode())

@@ -14,10 +14,10 @@ from polydomo.model.service_schema import Row, ServiceSchema, described, read_sc
 class Schemas:
     """Schemas by service. A worker's schema is valid while a worker offers the service; one from settings is always valid."""
 
-    __slots__ = ("_access", "_broker", "_learned", "_said", "_sizes", "_total", "declared")
+    __slots__ = ("_access", "_learned", "_said", "_sizes", "_state", "_total", "declared")
 
-    def __init__(self, broker: State, access: Access) -> None:
-        self._broker = broker
+    def __init__(self, state: State, access: Access) -> None:
+        self._state = state
         self._access = access
         self.declared: dict[bytes, ServiceSchema] = {}
         self._learned: dict[bytes, ServiceSchema] = {}
@@ -31,7 +31,7 @@ class Schemas:
 
     def learn(self, name: bytes, row: object, size: int) -> None:
         """Stores the schema that a worker sent. Raises ValueError with a reason."""
-        if not has_worker(self._broker, name):
+        if not has_worker(self._state, name):
             raise ValueError("no worker offers the service")
         schema = read_schema(row, size)
         self._forget_unused()
@@ -44,7 +44,7 @@ class Schemas:
 
     def find(self, name: bytes) -> ServiceSchema | None:
         """The schema of a service that a worker currently offers."""
-        if not has_worker(self._broker, name):
+        if not has_worker(self._state, name):
             return None
         return self._learned.get(name) or self.declared.get(name)
 
@@ -62,7 +62,7 @@ class Schemas:
         """Schemas of all services that a worker currently offers, by name; names that are not UTF-8 are left out."""
         found: dict[str, ServiceSchema] = {}
         for name, schema in {**self.declared, **self._learned}.items():
-            if has_worker(self._broker, name):
+            if has_worker(self._state, name):
                 try:
                     found[name.decode()] = schema
                 except UnicodeDecodeError:
@@ -79,7 +79,7 @@ class Schemas:
         return list(self._said.values())
 
     def _forget_unused(self) -> None:
-        for name in [name for name in self._learned if not has_worker(self._broker, name)]:
+        for name in [name for name in self._learned if not has_worker(self._state, name)]:
             del self._learned[name]
             self._total -= self._sizes.pop(name)
             self._said.pop(name, None)

@@ -17,11 +17,11 @@ class PeerState(NamedTuple):
     cause: str
 
 
-def of_worker(broker: State, worker: Worker) -> PeerState:
+def of_worker(state: State, worker: Worker) -> PeerState:
     if not worker.alive:
         return PeerState(worker.state, worker.state_since, worker.state_cause)
     if worker.state == LATE:
-        if silence.is_late(broker, worker):
+        if silence.is_late(state, worker):
             return PeerState(LATE, worker.state_since, worker.state_cause)
         return PeerState(BUSY if worker.held else READY, worker.last_heard, "heard again")
     if worker.held:
@@ -31,24 +31,24 @@ def of_worker(broker: State, worker: Worker) -> PeerState:
     return PeerState(READY, worker.state_since, worker.state_cause)
 
 
-def of_service(broker: State, service: Service) -> PeerState:
+def of_service(state: State, service: Service) -> PeerState:
     """The state of a service is that of its best worker. Without workers, it is the state in which the last one left; registering if it
     never had one. A service of another broker is ready, because only that broker knows how busy its workers are. A service that was paused
     or drained is in that state until it is resumed."""
     if service.paused:
-        return PeerState(PAUSED, broker.since.get(service.name, 0.0), "its requests are queued until it is resumed")
+        return PeerState(PAUSED, state.since.get(service.name, 0.0), "its requests are queued until it is resumed")
     if service.drained:
-        return PeerState(DRAINED, broker.since.get(service.name, 0.0), "it rejects requests until it is resumed")
+        return PeerState(DRAINED, state.since.get(service.name, 0.0), "it rejects requests until it is resumed")
     if not service.workers:
         if service.remote:
             return PeerState(READY, service.no_worker_since, "another broker offers it")
         return PeerState(service.state, service.state_since, service.state_cause)
     if service.idle:
         return PeerState(READY, service.state_since, service.state_cause)
-    states = [of_worker(broker, worker) for worker in service.workers]
-    for state in (READY, BUSY):
-        since = [known.since for known in states if known.state == state]
-        if since and state == READY:
+    states = [of_worker(state, worker) for worker in service.workers]
+    for kind in (READY, BUSY):
+        since = [known.since for known in states if known.state == kind]
+        if since and kind == READY:
             return PeerState(READY, service.state_since, service.state_cause)
         if since:
             return PeerState(BUSY, max(since), "every worker holds a request")

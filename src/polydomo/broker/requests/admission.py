@@ -37,9 +37,9 @@ class Builtins(Protocol):
 
 
 class Admission:
-    def __init__(self, api: BrokerApi, broker: State, access: Access, builtins: Builtins) -> None:
+    def __init__(self, api: BrokerApi, state: State, access: Access, builtins: Builtins) -> None:
         self._api = api
-        self._broker = broker
+        self._state = state
         self._access = access
         self._builtins = builtins
         self.keyed: KeyedRequests | None = None  # created with the first request that has a key
@@ -57,46 +57,46 @@ class Admission:
         """Handles a request whose service is reserved or unknown, or that arrived at a listener without requests or during shutdown.
         Returns the request if it is to be accepted (NEW) or if the broker has taken it already (DONE, PARKED), or None if it was
         rejected."""
-        broker = self._broker
-        number = broker.newest_request
+        state = self._state
+        number = state.newest_request
         if not session.role.allows_requests:
-            refused = new_request(number, session, Service(name), body, ref, broker.now)
-            outcomes.refuse(broker, refused, f"the listener {session.role.name} does not accept requests")
+            refused = new_request(number, session, Service(name), body, ref, state.now)
+            outcomes.refuse(state, refused, f"the listener {session.role.name} does not accept requests")
             return None
         reserved = is_reserved(name)
-        builtin = broker.builtin.find(name, body)
+        builtin = state.builtin.find(name, body)
         if reserved:
             service = builtin.service if builtin is not None else Service(name)
-            asked = new_request(number, session, service, body, ref, broker.now)
+            asked = new_request(number, session, service, body, ref, state.now)
             why = self._access.builtin_denial(asked)
             if why:
                 outcomes.deny(asked, why)
                 return None
             if builtin is not None and builtin.uses_quota and not session.is_sibling and not self._access.spend(asked):
-                outcomes.refuse(broker, asked, _over_quota(asked))
+                outcomes.refuse(state, asked, _over_quota(asked))
                 return None
             # Process 0 of this broker answers the others.
             if name == JOIN and session.is_sibling:
                 return from_sibling(self._api, session, body, ref)
             here = (
                 session.is_bridge
-                or name not in broker.services
+                or name not in state.services
                 or name == ACCEPT
                 or (name == JOIN and not session.runs_shared)
             )
             if here and not session.is_internal:
                 return self._builtins.serve(asked, builtin)
-        target = broker.services.get(name)
+        target = state.services.get(name)
         fallback = options.fallback
         if fallback and (target is None or not (target.workers or target.remote)):
-            other = broker.services.get(fallback)
+            other = state.services.get(fallback)
             if other is not None and any(worker.session.protocol == session.protocol for worker in other.workers):
                 target = other
-        request = new_request(number, session, target if target is not None else Service(name), body, ref, broker.now)
-        if broker.draining and not session.is_sibling:
-            outcomes.refuse(broker, request, SHUTTING_DOWN, SHUTDOWN)
+        request = new_request(number, session, target if target is not None else Service(name), body, ref, state.now)
+        if state.draining and not session.is_sibling:
+            outcomes.refuse(state, request, SHUTTING_DOWN, SHUTDOWN)
             return None
-        durable = broker.durable_requests
+        durable = state.durable_requests
         becomes_job = (
             durable is not None
             and (options.guarantee or durable.covers(name))
@@ -111,53 +111,53 @@ class Admission:
                 outcomes.deny(request, why)
                 return None
             if not (session.is_internal or session.runs_shared) and not self._access.spend(request):
-                outcomes.refuse(broker, request, _over_quota(request))
+                outcomes.refuse(state, request, _over_quota(request))
                 return None
         if (
             builtin is not None
             and not reserved
             and target is None
-            and broker.offered is not None
+            and state.offered is not None
             and not session.is_internal
         ):
             return self._builtins.serve(request, builtin)
         if durable is not None and becomes_job:
-            plain = new_request(number, session, Service(name), body, ref, broker.now)
+            plain = new_request(number, session, Service(name), body, ref, state.now)
             return durable.accept(plain, order_for(plain, deadline, options), deadline)
         if target is None:
             if len(name) > limits.MAX_SERVICE_NAME:
-                outcomes.refuse(broker, request, f"service name of {len(name)} bytes")
+                outcomes.refuse(state, request, f"service name of {len(name)} bytes")
                 return None
-            if service_table.shortage(broker, 1):
-                outcomes.refuse(broker, request, service_table.full(broker))
+            if service_table.shortage(state, 1):
+                outcomes.refuse(state, request, service_table.full(state))
                 return None
-            service_table.add(broker, request.service)
+            service_table.add(state, request.service)
         if request.service.drained:
-            outcomes.refuse(broker, request, DRAINED)
+            outcomes.refuse(state, request, DRAINED)
             return None
         if session.is_internal:
             request.attempts = request.ref.attempts  # a job counts its attempts across requests
         return request
 
     def refuse_at_limit(self, request: Request) -> None:
-        broker = self._broker
-        outcomes.refuse(broker, request, AT_LIMIT)
-        service_table.forget_unused(broker, request.service)
+        state = self._state
+        outcomes.refuse(state, request, AT_LIMIT)
+        service_table.forget_unused(state, request.service)
 
     def divert(self, request: Request, options: RequestOptions) -> bool:
         """Handles an accepted request that a worker does not simply run: one with an idempotency key may join a run, a paused service holds
         it, and a memoised service may have a stored reply. False: the request is to be dispatched or queued."""
-        broker = self._broker
+        state = self._state
         service = request.service
         memoiser = self.memoiser
         memoised = memoiser is not None and memoiser.takes(service.name)
         # Requests for memoised services share a run if their bodies are equal, so their keys do not matter.
-        if options.key and not memoised and (self.keyed is not None or not broker.draining):
+        if options.key and not memoised and (self.keyed is not None or not state.draining):
             if self.keyed is None:
-                self.keyed = KeyedRequests(self._api, broker)
+                self.keyed = KeyedRequests(self._api, state)
             self.keyed.serve(request, options.key, options.needs_worker)
         elif service.paused:
-            pausing.hold(broker, request)
+            pausing.hold(state, request)
         elif memoiser is not None and memoised and not request.session.runs_shared:
             memoiser.serve(request, options.needs_worker)
         else:
@@ -166,40 +166,40 @@ class Admission:
 
     def accept_batch(self, session: Session, service: bytes, bodies: "list[bytes]", ref: object) -> int:
         """Accepts several requests. If all of them will be queued, the limits are checked only once."""
-        broker = self._broker
-        target = broker.services.get(service)
+        state = self._state
+        target = state.services.get(service)
         size = sum(map(len, bodies))
         if (
             bodies
             and target is not None
             and target.queue_length  # so all of them will be queued
             and target.workers
-            and target.queue_length + len(bodies) < broker.max_queue
-            and len(session.requests) + len(bodies) < broker.max_outstanding
-            and broker.held_bytes + size < broker.max_held_bytes
-            and session.held_bytes + size < broker.policy.max_client_bytes
-            and (session.may_request or (not broker.draining and self._access.calls_freely(session, service)))
+            and target.queue_length + len(bodies) < state.max_queue
+            and len(session.requests) + len(bodies) < state.max_outstanding
+            and state.held_bytes + size < state.max_held_bytes
+            and session.held_bytes + size < state.policy.max_client_bytes
+            and (session.may_request or (not state.draining and self._access.calls_freely(session, service)))
             and not session.worker_count
             and self.memoiser is None
             and not target.special
         ):
-            number = broker.newest_request
-            now = broker.now
+            number = state.newest_request
+            now = state.now
             queue = queues.of_client(target, session)
             length = target.queue_length
-            records = broker.records_messages
+            records = state.records_messages
             for body in bodies:
                 number += 1
                 request = new_request(number, session, target, body, ref, now)
-                transitions.accept(broker, request)
+                transitions.accept(state, request)
                 if records:
-                    broker.recorder.accepted(request, True, length)
+                    state.recorder.accepted(request, True, length)
                     length += 1
                 queue.append(request)
-            broker.newest_request = number
+            state.newest_request = number
             target.queue_length += len(bodies)
             if target.remote:
-                broker.routes.queued(target)
+                state.routes.queued(target)
             session.link.charge(limits.WORK_REQUEST * len(bodies) // 2)
             return len(bodies)
         taken = 0

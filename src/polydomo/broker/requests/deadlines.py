@@ -5,13 +5,13 @@ from polydomo.broker.state import State
 from polydomo.model.records import HELD, QUEUED, Request, Service, TimeLimits
 
 
-def start_waiting(broker: State, request: Request, limits: TimeLimits) -> None:
+def start_waiting(state: State, request: Request, limits: TimeLimits) -> None:
     """Called when the request is queued or requeued."""
-    limits.queue_deadline = broker.now + limits.max_wait if limits.max_wait else 0.0
-    arm(broker, request, limits)
+    limits.queue_deadline = state.now + limits.max_wait if limits.max_wait else 0.0
+    arm(state, request, limits)
 
 
-def arm(broker: State, request: Request, limits: TimeLimits) -> None:
+def arm(state: State, request: Request, limits: TimeLimits) -> None:
     """Sets the request's timer to the earliest of its limits. An earlier timer is kept: most requests end before it is due, and otherwise
     it is set again then."""
     when = limits.deadline
@@ -24,47 +24,47 @@ def arm(broker: State, request: Request, limits: TimeLimits) -> None:
     if timer:
         if when and timer <= when * 1000.0:
             return
-        broker.timers.remove(timer, request)
+        state.timers.remove(timer, request)
         limits.timer = 0
     if when:
-        limits.timer = broker.timers.add(broker.now, when, request)
+        limits.timer = state.timers.add(state.now, when, request)
 
 
-def disarm(broker: State, request: Request) -> None:
+def disarm(state: State, request: Request) -> None:
     limits = request.time_limits
     if limits is not None and limits.timer:
-        broker.timers.remove(limits.timer, request)
+        state.timers.remove(limits.timer, request)
         limits.timer = 0
 
 
-def watch_service(broker: State, service: Service, request: Request | None = None) -> None:
+def watch_service(state: State, service: Service, request: Request | None = None) -> None:
     """Sets the timer that expires the queued requests of a service without workers. ``request`` was just queued, and may expire before all
     others."""
     first = request if request is not None else queues.oldest(service)
     if first is not None:
-        when = expires(broker, service, first)
+        when = expires(state, service, first)
         if request is None and not first.session.awaits_reply(first):  # a younger one may expire before it
             for other in queues.waiting(service):
-                when = min(when, expires(broker, service, other))
+                when = min(when, expires(state, service, other))
         if service.timer:
             if service.timer <= when * 1000.0:
                 return
-            broker.timers.remove(service.timer, service)
-        service.timer = broker.timers.add(broker.now, when, service)
+            state.timers.remove(service.timer, service)
+        service.timer = state.timers.add(state.now, when, service)
 
 
-def expires(broker: State, service: Service, request: Request) -> float:
-    return max(request.accepted, service.no_worker_since) + expiry_of(broker, request)
+def expires(state: State, service: Service, request: Request) -> float:
+    return max(request.accepted, service.no_worker_since) + expiry_of(state, request)
 
 
-def expiry_of(broker: State, request: Request) -> float:
-    policy = broker.policy
+def expiry_of(state: State, request: Request) -> float:
+    policy = state.policy
     if request.session.awaits_reply(request):
         return policy.queue_expiry
     return max(policy.queue_expiry, policy.unattended_expiry)
 
 
-def unwatch_service(broker: State, service: Service) -> None:
+def unwatch_service(state: State, service: Service) -> None:
     if service.timer:
-        broker.timers.remove(service.timer, service)
+        state.timers.remove(service.timer, service)
         service.timer = 0

@@ -13,23 +13,23 @@ from polydomo.limits import REBALANCE_LOOK
 from polydomo.model.records import ASKED, HELD, NOT_ASKED, Request, Service, Worker
 
 
-def dispatch(broker: State, request: Request, worker: Worker) -> None:
+def dispatch(state: State, request: Request, worker: Worker) -> None:
     """Sends a request to a worker whose credit has already been reduced."""
-    transitions.hold(broker, request, worker)
-    worker.last_sent = broker.now
+    transitions.hold(state, request, worker)
+    worker.last_sent = state.now
     if request.time_limits is not None:
-        deadlines.arm(broker, request, request.time_limits)
+        deadlines.arm(state, request, request.time_limits)
     worker.session.deliver(worker, request)
-    if broker.records_messages:
-        broker.recorder.dispatched(request, worker)
+    if state.records_messages:
+        state.recorder.dispatched(request, worker)
 
 
-def assign(broker: State, service: Service, request: Request) -> None:
+def assign(state: State, service: Service, request: Request) -> None:
     """Dispatches the request to a worker of the service. There must be one with credit."""
     worker = pick_worker(service, request)
     mark_unavailable(worker)
     worker.credit -= 1
-    dispatch(broker, request, worker)
+    dispatch(state, request, worker)
     if worker.runs:
         note_backlog(worker)
     if worker.credit > 0:
@@ -80,36 +80,36 @@ def next_service(worker: Worker) -> Service | None:
     return best
 
 
-def serve_worker(broker: State, worker: Worker) -> None:
+def serve_worker(state: State, worker: Worker) -> None:
     """Dispatches queued requests to a worker that has credit, or marks it available."""
     only = worker.only_service
     if only is not None:
         while worker.credit > 0 and only.queue_length:
             worker.credit -= 1
-            dispatch(broker, queues.pop(only), worker)
+            dispatch(state, queues.pop(only), worker)
     else:
         while worker.credit > 0:
             service = next_service(worker)
             if service is None:
                 break
             worker.credit -= 1
-            dispatch(broker, queues.pop(service), worker)
+            dispatch(state, queues.pop(service), worker)
     if worker.runs:
         note_backlog(worker)
     if worker.credit > 0:
         mark_available(worker)
         if only is None:
-            rebalance_services(broker, worker)
+            rebalance_services(state, worker)
         elif only.backlogged:
-            rebalance(broker, only)
+            rebalance(state, only)
 
 
-def serve_queue(broker: State, service: Service) -> None:
+def serve_queue(state: State, service: Service) -> None:
     """Dispatches as many queued requests of the service as possible."""
     while service.queue_length and (service.idle or service.partly_busy or service.prefetching):
-        assign(broker, service, queues.pop(service))
+        assign(state, service, queues.pop(service))
     if service.remote and service.queue_length:
-        broker.routes.queued(service)
+        state.routes.queued(service)
 
 
 def mark_available(worker: Worker) -> None:
@@ -158,22 +158,22 @@ def note_backlog(worker: Worker) -> None:
             service.backlogged[worker] = None
 
 
-def rebalance_services(broker: State, worker: Worker) -> None:
+def rebalance_services(state: State, worker: Worker) -> None:
     for service in worker.services:
         if service.backlogged:
-            rebalance(broker, service)
+            rebalance(state, service)
 
 
-def rebalance(broker: State, service: Service) -> None:
+def rebalance(state: State, service: Service) -> None:
     """No request is queued. Asks workers to release requests that they have not started, if other workers can start them now."""
-    if broker.draining or service.paused:
+    if state.draining or service.paused:
         return
     free = 0
     for pool in (service.idle, service.partly_busy):
         for worker in islice(pool, REBALANCE_LOOK):
             free += min(worker.credit, worker.runs - len(worker.held)) if worker.runs else worker.credit
-    if free > 0 and broker.revoking:
-        free -= _revocations(broker, service)
+    if free > 0 and state.revoking:
+        free -= _revocations(state, service)
     if free <= 0:
         return
     for holder in list(service.backlogged):
@@ -184,38 +184,38 @@ def rebalance(broker: State, service: Service) -> None:
         for request in islice(list(holder.held.values()), holder.runs, None):
             if request.service is service and request.state == HELD and request.history.revoked == NOT_ASKED:
                 request.own_history().revoked = ASKED
-                broker.revoking[request] = None
+                state.revoking[request] = None
                 holder.session.revoke_request(holder, request)
                 free -= 1
                 if not free:
                     return
 
 
-def _revocations(broker: State, service: Service) -> int:
+def _revocations(state: State, service: Service) -> int:
     """The number of requests that backlogged workers of the service were asked to release and have not answered yet. Each will need a
     free worker, even if the request has ended meanwhile. Forgets those that were answered, so it does not walk all held requests."""
     count = 0
-    for request in list(broker.revoking):
+    for request in list(state.revoking):
         holder = request.worker
         if holder is None or request.history.revoked != ASKED or holder.held.get(request.token) is not request:
-            del broker.revoking[request]
+            del state.revoking[request]
         elif holder in service.backlogged and len(holder.held) > holder.runs:
             count += 1
     return count
 
 
-def add_credit(broker: State, worker: Worker, count: int = 1) -> None:
+def add_credit(state: State, worker: Worker, count: int = 1) -> None:
     if not worker.alive:
         return
     if worker.draining:
         worker.put_aside += count
         return
     worker.credit += count
-    if broker.records_messages:
-        broker.recorder.credit_added(worker, count)
-    serve_worker(broker, worker)
+    if state.records_messages:
+        state.recorder.credit_added(worker, count)
+    serve_worker(state, worker)
     if worker.session.is_bridge:
-        broker.routes.has_room()
+        state.routes.has_room()
 
 
 def clear_credit(worker: Worker) -> None:
@@ -224,20 +224,20 @@ def clear_credit(worker: Worker) -> None:
         mark_unavailable(worker)
 
 
-def request_answered(broker: State, worker: Worker) -> None:
+def request_answered(state: State, worker: Worker) -> None:
     """The worker has answered a request. It takes another one without asking, if its protocol says so."""
     if len(worker.held) + worker.credit < worker.auto_credit:
         worker.credit += 1
     if worker.credit > 0:
-        serve_worker(broker, worker)
+        serve_worker(state, worker)
     # It may have answered a request that it was asked to release: the free worker reserved for that one can start another.
-    if worker.runs and not worker.credit and broker.revoking:
-        rebalance_services(broker, worker)
+    if worker.runs and not worker.credit and state.revoking:
+        rebalance_services(state, worker)
 
 
-def request_released(broker: State, worker: Worker) -> None:
+def request_released(state: State, worker: Worker) -> None:
     """Called when the worker no longer holds a request that it did not answer. A bridge gets the credit back."""
     if worker.session.is_bridge:
-        add_credit(broker, worker)
+        add_credit(state, worker)
     else:
-        request_answered(broker, worker)
+        request_answered(state, worker)

@@ -10,7 +10,7 @@ from polydomo.broker.state import State
 from polydomo.model.records import Request
 
 
-def find(broker: State, wanted: object) -> Request | None:
+def find(state: State, wanted: object) -> Request | None:
     """``wanted`` is an id, or a number of this run."""
     if isinstance(wanted, int):
         number = wanted
@@ -18,12 +18,12 @@ def find(broker: State, wanted: object) -> Request | None:
         number = request_ids.parse(wanted).number
     else:
         return None
-    if not 0 < number <= broker.newest_request:
+    if not 0 < number <= state.newest_request:
         return None
-    for session in broker.sessions:
+    for session in state.sessions:
         if session.requests:
             for request in session.requests:
                 if request.number == number:
-                    same = isinstance(wanted, int) or request_name(broker, request) == wanted.upper()
+                    same = isinstance(wanted, int) or request_name(state, request) == wanted.upper()
                     return request if same else None  # the id of another run may have the same number
     return None

@@ -17,51 +17,51 @@ def large(body: Body) -> int:
     return size if size > SMALL_BODY else 0
 
 
-def end(broker: State, request: Request, outcome: str, reason: str) -> None:
+def end(state: State, request: Request, outcome: str, reason: str) -> None:
     """Ends an accepted request. Called exactly once for every accepted request, before anything final is sent to its client."""
-    transitions.end(broker, request, outcome, reason)
+    transitions.end(state, request, outcome, reason)
     if request.time_limits is not None:
-        deadlines.disarm(broker, request)
+        deadlines.disarm(state, request)
     session = request.session
     if session.disconnected:
-        broker.unattended.ended(request)
+        state.unattended.ended(request)
     service = request.service
     if outcome == OK:
         service.answered += 1
         try:
-            service.new_durations[session.counted_as].append(broker.now - request.accepted)
+            service.new_durations[session.counted_as].append(state.now - request.accepted)
         except KeyError:
-            broker.tallies.tally(service, session.counted_as).fresh.append(broker.now - request.accepted)
+            state.tallies.tally(service, session.counted_as).fresh.append(state.now - request.accepted)
     else:
         service.failed += 1
-        broker.tallies.tally(service, session.counted_as).fail(outcome)
-    if broker.records_requests:
-        broker.recorder.ended(request)
-    if broker.acceptance_times is not None:
-        broker.acceptance_times.add(request)
+        state.tallies.tally(service, session.counted_as).fail(outcome)
+    if state.records_requests:
+        state.recorder.ended(request)
+    if state.acceptance_times is not None:
+        state.acceptance_times.add(request)
     request.body = b""
     if request.history is not NO_HISTORY:
-        drop_held_partials(broker, request)
+        drop_held_partials(state, request)
     if not service.workers and not service.queue_length:
-        service_table.forget_unused(broker, service)
+        service_table.forget_unused(state, service)
 
 
-def fail(broker: State, request: Request, outcome: str, reason: str) -> None:
+def fail(state: State, request: Request, outcome: str, reason: str) -> None:
     """Ends a request without a reply, and sends its client a failure if the protocol has one."""
-    end(broker, request, outcome, reason)
+    end(state, request, outcome, reason)
     request.session.send_failure(request, outcome, reason)
 
 
-def refuse(broker: State, request: Request, text: str, outcome: str = REFUSED) -> None:
+def refuse(state: State, request: Request, text: str, outcome: str = REFUSED) -> None:
     """Rejects a request. It was never open, so ``end`` is not called."""
-    count_refusal(broker, request, outcome, text)
+    count_refusal(state, request, outcome, text)
     request.session.send_failure(request, outcome, text)
 
 
-def count_refusal(broker: State, request: Request, outcome: str, text: str) -> None:
+def count_refusal(state: State, request: Request, outcome: str, text: str) -> None:
     transitions.refuse(request, outcome, text)
-    broker.counters.refused += 1
-    broker.recorder.refused(request.session, text)
+    state.counters.refused += 1
+    state.recorder.refused(request.session, text)
 
 
 def deny(request: Request, why: str) -> None:
@@ -70,21 +70,21 @@ def deny(request: Request, why: str) -> None:
     request.session.send_failure(request, DENIED, why)
 
 
-def cancel(broker: State, request: Request, why: str, outcome: str = CANCELLED) -> None:
+def cancel(state: State, request: Request, why: str, outcome: str = CANCELLED) -> None:
     """The client no longer waits. The worker that holds the request gets a cancellation, if its protocol has one; it may finish the request
     otherwise, and its reply is dropped."""
     worker = request.worker
     if request.state == QUEUED:
         queues.remove(request.service, request)
     elif request.state == PARKED:
-        if unpark(broker, request):
+        if unpark(state, request):
             return
     elif worker is not None and taken_back(worker, request):
         del worker.held[request.token]
-        end(broker, request, outcome, why)
-        dispatch.request_released(broker, worker)
+        end(state, request, outcome, why)
+        dispatch.request_released(state, worker)
         return
-    end(broker, request, outcome, why)
+    end(state, request, outcome, why)
 
 
 def taken_back(worker: Worker, request: Request) -> bool:
@@ -94,24 +94,24 @@ def taken_back(worker: Worker, request: Request) -> bool:
     return worker.session.cancel_request(worker, request)
 
 
-def cancel_by_order(broker: State, request: Request, why: str) -> None:
+def cancel_by_order(state: State, request: Request, why: str) -> None:
     """An operator cancels the request. Its client gets a failure if the protocol has one."""
-    cancel(broker, request, why)
+    cancel(state, request, why)
     request.session.send_failure(request, CANCELLED, why)
 
 
-def unpark(broker: State, request: Request) -> bool:
+def unpark(state: State, request: Request) -> bool:
     """Stops the request's wait for the job store or a paused service. Returns True if that ended the request."""
-    if pausing.release(broker, request) or broker.durable_requests is None:
+    if pausing.release(state, request) or state.durable_requests is None:
         return False
-    return broker.durable_requests.abandoned(request)
+    return state.durable_requests.abandoned(request)
 
 
-def drop_held_partials(broker: State, request: Request) -> None:
+def drop_held_partials(state: State, request: Request) -> None:
     """Discards partial replies that were held for the client."""
     parts = request.history.held_partials
     if parts is not None:
-        broker.held_bytes -= parts.size
+        state.held_bytes -= parts.size
         if parts.held_for is not None:
             parts.held_for.partial_bytes -= parts.size
         request.history.held_partials = None

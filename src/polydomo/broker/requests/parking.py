@@ -6,15 +6,15 @@ from polydomo.broker.state import State
 from polydomo.model.records import Request, new_time_limits
 
 
-def open_parked(broker: State, request: Request, deadline: float) -> None:
+def open_parked(state: State, request: Request, deadline: float) -> None:
     """Accepts a client's request and parks it until the job store answers."""
     session = request.session
-    transitions.accept(broker, request)
+    transitions.accept(state, request)
     transitions.park(request)
     if deadline:
         request.time_limits = new_time_limits(deadline, 0.0, 0.0)
-        deadlines.arm(broker, request, request.time_limits)
-    if broker.records_messages:
-        broker.recorder.accepted(request, True, 0)
-    if backpressure.at_limit(broker, session, request.service):
-        backpressure.pause(broker, session, request.service)
+        deadlines.arm(state, request, request.time_limits)
+    if state.records_messages:
+        state.recorder.accepted(request, True, 0)
+    if backpressure.at_limit(state, session, request.service):
+        backpressure.pause(state, session, request.service)

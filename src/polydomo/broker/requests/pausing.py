@@ -6,33 +6,33 @@ from polydomo.broker.state import State
 from polydomo.model.records import Request, Service
 
 
-def mark(broker: State, service: Service) -> None:
+def mark(state: State, service: Service) -> None:
     """Called when a service is new in the table, or its pause or drain state has changed."""
-    durable = broker.durable_requests
-    service.paused = service.name in broker.paused
-    service.drained = service.name in broker.drained
+    durable = state.durable_requests
+    service.paused = service.name in state.paused
+    service.drained = service.name in state.drained
     covered = durable is not None and durable.covers(service.name)
     service.special = service.paused or service.drained or covered or service.name in (ACCEPT, JOIN)
 
 
-def hold(broker: State, request: Request) -> None:
+def hold(state: State, request: Request) -> None:
     """Parks an accepted request to a paused service. It does not expire, except by its own deadline."""
     transitions.park(request)
-    broker.paused[request.service.name][request] = None
+    state.paused[request.service.name][request] = None
     limits = request.time_limits
     if limits is not None:
         limits.queue_deadline = 0.0
-        deadlines.arm(broker, request, limits)
+        deadlines.arm(state, request, limits)
 
 
-def holds(broker: State, request: Request) -> bool:
+def holds(state: State, request: Request) -> bool:
     """Whether the request waits for a paused service."""
-    return request in broker.paused.get(request.service.name, ())
+    return request in state.paused.get(request.service.name, ())
 
 
-def release(broker: State, request: Request) -> bool:
+def release(state: State, request: Request) -> bool:
     """The request is about to end. Returns False if it does not wait for a paused service."""
-    held = broker.paused.get(request.service.name)
+    held = state.paused.get(request.service.name)
     if held is None or request not in held:
         return False
     del held[request]

@@ -6,11 +6,11 @@ from polydomo.broker.state import State
 from polydomo.model.records import Request
 
 
-def request_name(broker: State, request: Request) -> str:
-    return request_id(broker, request.number, request.accepted)
+def request_name(state: State, request: Request) -> str:
+    return request_id(state, request.number, request.accepted)
 
 
-def request_id(broker: State, number: int, accepted: float) -> str:
-    return broker.recorder.request_id(number, accepted) or id_text(
-        int((broker.wall + accepted) * 1000), int(identity(broker)[:10], 16), number
+def request_id(state: State, number: int, accepted: float) -> str:
+    return state.recorder.request_id(number, accepted) or id_text(
+        int((state.wall + accepted) * 1000), int(identity(state)[:10], 16), number
     )

@@ -81,14 +81,14 @@ def new_request(number: int, session: Session, service: Service, body: Body, ref
     return request
 
 
-def accept(broker: State, request: Request) -> None:
+def accept(state: State, request: Request) -> None:
     """Lists the request as open, and counts its body. The caller puts it into a queue, or calls ``hold`` or ``park``."""
     request.state = _ACCEPT[request.state]
     request.service.accepted += 1
     session = request.session
     session.requests[request] = None
     size = len(request.body)
-    broker.held_bytes += size
+    state.held_bytes += size
     if size > SMALL_BODY:
         session.held_bytes += size
 
@@ -106,11 +106,11 @@ def answer(request: Request, outcome: str) -> None:
     request.outcome = outcome
 
 
-def hold(broker: State, request: Request, worker: Worker) -> None:
+def hold(state: State, request: Request, worker: Worker) -> None:
     """Gives the attempt its token, and lists it at the worker."""
     request.state = _HOLD[request.state]
     number = request.number
-    tokens = broker.tokens
+    tokens = state.tokens
     if not request.attempts and number >> BLOCK == tokens.block:
         token = tokens.prefix + FIRST_ATTEMPTS[number & IN_BLOCK]
         request.attempts = 1
@@ -121,7 +121,7 @@ def hold(broker: State, request: Request, worker: Worker) -> None:
             request.own_history().first_dispatched = request.dispatched
     request.token = token
     request.worker = worker
-    request.dispatched = broker.now
+    request.dispatched = state.now
     worker.held[token] = request
 
 
@@ -142,7 +142,7 @@ def requeue(request: Request) -> None:
     request.worker = None
 
 
-def end(broker: State, request: Request, outcome: str, reason: str) -> None:
+def end(state: State, request: Request, outcome: str, reason: str) -> None:
     """The request is not open any more. ``outcomes.end`` does the rest for all but built-in services, which are not recorded."""
     request.state = _END[request.state]
     request.outcome = outcome
@@ -151,6 +151,6 @@ def end(broker: State, request: Request, outcome: str, reason: str) -> None:
     session = request.session
     del session.requests[request]
     size = len(request.body)
-    broker.held_bytes -= size
+    state.held_bytes -= size
     if size > SMALL_BODY:
         session.held_bytes -= size

@@ -53,39 +53,39 @@ def from_sibling(broker: BrokerApi, session: Session, message: Body, ref: object
 class KeyedRequests(RunOwner):
     """See the module docstring."""
 
-    def __init__(self, api: BrokerApi, broker: State) -> None:
-        self.core = broker
-        self.runs = SharedRuns(api, broker, self, KEYED, True)
+    def __init__(self, api: BrokerApi, state: State) -> None:
+        self.state = state
+        self.runs = SharedRuns(api, state, self, KEYED, True)
         self.started = 0  # requests that started a run
         self.joined = 0  # requests that joined one
         self.reused = 0  # requests whose key was in use with another body
 
     def serve(self, request: Request, key: bytes, needs_worker: bool) -> None:
         """Handles an accepted request of a client."""
-        broker = self.core
+        state = self.state
         runs = self.runs
         session = request.session
         name = key if session.is_sibling else name_of(request.origin, request.service.name, key)
         run = runs.open.get(name)
         if run is not None and run.body != request.body:
             self.reused += 1
-            outcomes.end(broker, request, REFUSED, OTHER_BODY)
+            outcomes.end(state, request, REFUSED, OTHER_BODY)
             request.session.send_failure(request, KEY_REUSED, OTHER_BODY)
         elif run is not None and run.parts is None:
-            outcomes.fail(broker, request, REFUSED, TOO_LATE)
+            outcomes.fail(state, request, REFUSED, TOO_LATE)
         elif run is not None:
             self.joined += 1
             number = run.request.number if run.request is not None else 0
-            broker.recorder.keyed(request, JOINED, key, number)
+            state.recorder.keyed(request, JOINED, key, number)
             runs.hold(request)
             runs.join(run, request)
         else:
             self.started += 1
-            if broker.records_messages:
-                broker.recorder.keyed(request, FIRST, key, broker.newest_request + 1)
+            if state.records_messages:
+                state.recorder.keyed(request, FIRST, key, state.newest_request + 1)
             runs.hold(request)
             service, body = request.service, request.body
-            if broker.process.index and JOIN in broker.services and (service.workers or service.remote):
+            if state.process.index and JOIN in state.services and (service.workers or service.remote):
                 head = [name, service.name]
                 runs.start(name, request, needs_worker, JOIN, more(head) + body if body else join(head))
             else:

@@ -26,13 +26,13 @@ class Memoiser(RunOwner):
     def __init__(
         self,
         api: BrokerApi,
-        broker: State,
+        state: State,
         store: MemoValues,
         names: "PatternMap[bool]",
         versions: "PatternMap[str]",
     ) -> None:
-        self.core = broker
-        self.runs = SharedRuns(api, broker, self, MEMOISED, False)
+        self.state = state
+        self.runs = SharedRuns(api, state, self, MEMOISED, False)
         self.store = store
         self.names = names
         self.versions = versions
@@ -59,14 +59,14 @@ class Memoiser(RunOwner):
 
     def serve(self, request: Request, needs_worker: bool) -> None:
         """Handles an accepted request of a client."""
-        broker = self.core
+        state = self.state
         runs = self.runs
         key = self.key_of(request.service.name, request.body)
         runs.hold(request)
         run = runs.open.get(key)
         if run is not None:
             self.joined += 1
-            broker.recorder.memoised(request, "joined")
+            state.recorder.memoised(request, "joined")
             runs.join(run, request)
             return
         try:
@@ -75,11 +75,11 @@ class Memoiser(RunOwner):
             kept = None  # an error of the store must not fail the request
         if kept is not None:
             self.hits += 1
-            broker.recorder.memoised(request, "hit")
+            state.recorder.memoised(request, "hit")
             runs.broker.final(runs.worker, request.token, kept)
         else:
             self.misses += 1
-            broker.recorder.memoised(request, "miss")
+            state.recorder.memoised(request, "miss")
             runs.start(key, request, needs_worker, request.service.name, request.body)
 
     def on_reply(self, run: SharedRun, body: bytes) -> None:

@@ -76,10 +76,10 @@ class SharedRuns(ProtocolSession):
     runs_shared = True
     principal = principals.RUNS
 
-    def __init__(self, api: BrokerApi, broker: State, owner: RunOwner, protocol: str, passes_partials: bool) -> None:
+    def __init__(self, api: BrokerApi, state: State, owner: RunOwner, protocol: str, passes_partials: bool) -> None:
         self.protocol = protocol  # the name under which its clients and its worker are listed
         super().__init__(api, DetachedLink(Hub(), LinkHandler(), f"the broker's {protocol} requests"))
-        self.core = broker
+        self.state = state
         self.owner = owner
         self.passes_partials = (
             passes_partials  # partial replies go to the clients as they come; otherwise they are joined
@@ -98,14 +98,14 @@ class SharedRuns(ProtocolSession):
 
     def hold(self, request: Request) -> None:
         """Takes an accepted request of a client. ``start`` or ``join`` follows, or its final reply."""
-        broker = self.core
-        if broker.records_messages:
-            broker.recorder.credit_added(self.worker, 1)  # it takes every request that comes
-        dispatch.dispatch(broker, request, self.worker)
+        state = self.state
+        if state.records_messages:
+            state.recorder.credit_added(self.worker, 1)  # it takes every request that comes
+        dispatch.dispatch(state, request, self.worker)
 
     def start(self, key: bytes, request: Request, needs_worker: bool, service: bytes, body: Body) -> SharedRun:
         """Starts a run for a held request, as a request for ``service`` with ``body``."""
-        broker = self.core
+        state = self.state
         run = self.open[key] = SharedRun(key, request)
         run.waiting[request.token] = request
         self._holds[request] = run
@@ -115,8 +115,8 @@ class SharedRuns(ProtocolSession):
         own = self.broker.request(self._client(request.session), service, body, run, 0.0, options)
         if self.open.get(key) is run:
             run.request = own
-        if request.service.queue_length >= broker.max_queue:
-            backpressure.pause(broker, request.session, request.service)
+        if request.service.queue_length >= state.max_queue:
+            backpressure.pause(state, request.session, request.service)
         return run
 
     def join(self, run: SharedRun, request: Request) -> None:
@@ -159,13 +159,13 @@ class SharedRuns(ProtocolSession):
                 if not seconds:
                     self._cancel(run)
                 elif seconds > 0:
-                    run.lingers_until = self.core.now + seconds
+                    run.lingers_until = self.state.now + seconds
                     self.broker.set_timer(seconds, self, run)
         return True
 
     def on_timer(self, key: object) -> None:
         if isinstance(key, SharedRun) and not key.waiting and self.open.get(key.key) is key:
-            left = key.lingers_until - self.core.now
+            left = key.lingers_until - self.state.now
             if left > 0:
                 self.broker.set_timer(left, self, key)  # a client came and went in the meantime
             else:
@@ -175,7 +175,7 @@ class SharedRuns(ProtocolSession):
         self._settle(run)
         own = run.request
         if own is not None and own.state != DONE:
-            outcomes.cancel(self.core, own, "no client is waiting for it")
+            outcomes.cancel(self.state, own, "no client is waiting for it")
 
     # --- replies of workers
 
@@ -189,7 +189,7 @@ class SharedRuns(ProtocolSession):
                 parts.append(body)
                 run.parts_size += len(body)
                 self.parts_bytes += len(body)
-                self.core.held_bytes += len(body)
+                self.state.held_bytes += len(body)
             else:
                 self._drop_parts(run)
                 run.parts = None
@@ -214,9 +214,9 @@ class SharedRuns(ProtocolSession):
             if waiting is None or waiting.state == DONE:
                 continue
             if code in OUTCOMES and code != FAILED:
-                outcomes.fail(self.core, waiting, code, text)
+                outcomes.fail(self.state, waiting, code, text)
             else:
-                replies.failed(self.core, waiting, code, text)
+                replies.failed(self.state, waiting, code, text)
 
     def _settle(self, run: SharedRun) -> "list[bytes]":
         """The run ends. Returns the tokens of the requests that waited for it."""
@@ -229,7 +229,7 @@ class SharedRuns(ProtocolSession):
         return list(waiting)
 
     def _drop_parts(self, run: SharedRun) -> None:
-        self.core.held_bytes -= run.parts_size
+        self.state.held_bytes -= run.parts_size
         self.parts_bytes -= run.parts_size
         run.parts_size = 0
         if run.parts:

@@ -36,24 +36,24 @@ class Greeter(Protocol):
 
 
 class Publishing(SessionListener):
-    def __init__(self, broker: State, access: Access) -> None:
-        self._broker = broker
+    def __init__(self, state: State, access: Access) -> None:
+        self._state = state
         self._access = access
         self.greeter: Greeter | None = None
         self.subscriptions = Subscriptions(access.hears)
         self.last_values = LastValues(
-            broker.policy.max_values,
-            min(broker.policy.max_value_bytes, broker.policy.max_memory // 4 or broker.policy.max_value_bytes),
+            state.policy.max_values,
+            min(state.policy.max_value_bytes, state.policy.max_memory // 4 or state.policy.max_value_bytes),
             access.hears,
         )
         self.log_records = LogRecords()
-        self.relayed = RelayedPublications(broker, self.last_values)
+        self.relayed = RelayedPublications(state, self.last_values)
         self.published = 0  # total number of messages
 
     def publish(self, session: Session, topic: bytes, body: Body) -> int:
-        broker = self._broker
+        state = self._state
         if topic.startswith(MONITOR):
-            broker.recorder.refused(session, f"topics under {MONITOR.decode()} are reserved for the broker")
+            state.recorder.refused(session, f"topics under {MONITOR.decode()} are reserved for the broker")
             return 0
         if self._access.denial(session, PUBLISH, topic):
             return 0
@@ -66,17 +66,17 @@ class Publishing(SessionListener):
                 return 0
             self._name_request(record)
             return self._announce_log_record(session, topic, record)
-        if broker.records_messages:
-            broker.recorder.published(session, topic, body)
+        if state.records_messages:
+            state.recorder.published(session, topic, body)
         reached = self.announce(topic, body)
         session.link.charge(WORK_PUBLISH + reached)
         return reached
 
     def _passed_on(self, topic: bytes, record: LogRecord, body: Body) -> bool:
         """Whether the record belongs to a request of another process of this broker, which gets it instead."""
-        if self._broker.process.count == 1 or not record.attempt or record.request_id:
+        if self._state.process.count == 1 or not record.attempt or record.request_id:
             return False
-        owner = owner_of(self._broker, number_of(record.attempt.encode(), PROCESS_NUMBERS * MAX_PROCESSES))
+        owner = owner_of(self._state, number_of(record.attempt.encode(), PROCESS_NUMBERS * MAX_PROCESSES))
         if owner is None:
             return False
         owner.session.send_to_sibling(b"LOG", [topic, flat(body)])
@@ -105,33 +105,33 @@ class Publishing(SessionListener):
 
     def _read_log_record(self, session: Session, topic: bytes, body: Body) -> LogRecord | None:
         try:
-            return logs.read(topic, flat(body), self._broker.now + self._broker.wall)
+            return logs.read(topic, flat(body), self._state.now + self._state.wall)
         except ValueError as error:
-            sessions.violated(self._broker, session, f"a log record under {topic[:64]!r}: {error}")
+            sessions.violated(self._state, session, f"a log record under {topic[:64]!r}: {error}")
             return None
 
     def _name_request(self, record: LogRecord) -> None:
         """The number and id of the request that a record belongs to. The id contains the acceptance time, which is known for requests
         that a worker holds and for recently finished ones. Finished requests are remembered from the first such record on."""
-        broker = self._broker
+        state = self._state
         if record.request_id:
             record.request = request_ids.parse(record.request_id).number
             return
-        record.request = number = number_of(record.attempt.encode(), broker.newest_request)
+        record.request = number = number_of(record.attempt.encode(), state.newest_request)
         if not number:
             return
-        if broker.acceptance_times is None:
-            broker.acceptance_times = AcceptanceTimes()
-        service = broker.services.get(record.service.encode())
+        if state.acceptance_times is None:
+            state.acceptance_times = AcceptanceTimes()
+        service = state.services.get(record.service.encode())
         token = record.attempt.encode()
         for worker in islice(service.workers, MAX_LISTED) if service is not None else ():
             request = worker.held.get(token)
             if request is not None:
-                record.request_id = request_name(broker, request)
+                record.request_id = request_name(state, request)
                 return
-        accepted = broker.acceptance_times.accepted(number)
+        accepted = state.acceptance_times.accepted(number)
         if accepted is not None:
-            record.request_id = request_id(broker, number, accepted)
+            record.request_id = request_id(state, number, accepted)
 
     def _announce_log_record(
         self,
@@ -145,7 +145,7 @@ class Publishing(SessionListener):
         """Log records are kept in a separate ring, not as last values."""
         self.log_records.add(record)
         if via is None or not via.is_sibling:  # else the journal of the broker has it
-            self._broker.recorder.log_record(session, record)
+            self._state.recorder.log_record(session, record)
         return self.announce(topic, frame(record.content, False), False, origin, number, via)
 
     def announce(

@@ -9,8 +9,8 @@ from polydomo.model.records import Session
 
 
 class RelayedPublications:
-    def __init__(self, broker: State, last_values: LastValues) -> None:
-        self._broker = broker
+    def __init__(self, state: State, last_values: LastValues) -> None:
+        self._state = state
         self._last_values = last_values
         # origin, topic -> number of the last publication, and the bridge it came over; least recent first
         self.relayed: dict[tuple[bytes, bytes], tuple[int, Session]] = {}
@@ -20,7 +20,7 @@ class RelayedPublications:
         """Whether a publication of another broker is new and arrived over the right bridge: the direct bridge to that broker if there is
         one, otherwise the first bridge that delivered a publication of it, as long as that bridge exists. Over one bridge, the
         publications of a topic arrive in order, so comparing with the last number is enough."""
-        if origin == identity(self._broker):
+        if origin == identity(self._state):
             return False
         own = session.peer_identity == origin
         carrier, highest = self.carriers.get(origin, (session, 0))
@@ -30,7 +30,7 @@ class RelayedPublications:
             highest = 0
         if highest and number > highest + RELAY_JUMP:
             sessions.violated(
-                self._broker, session, f"the sequence number of a publication jumped from {highest} to {number}"
+                self._state, session, f"the sequence number of a publication jumped from {highest} to {number}"
             )
             return False
         key = (origin, topic)

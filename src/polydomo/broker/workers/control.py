@@ -18,72 +18,72 @@ Row = dict[str, object]
 
 
 class Control:
-    def __init__(self, broker: State) -> None:
-        self._broker = broker
+    def __init__(self, state: State) -> None:
+        self._state = state
         self.jobs: Jobs | None = None  # of durable services, if this process has the job store
 
     # --- services
 
     def pause(self, name: bytes, paused: bool) -> None:
-        broker = self._broker
-        if paused == (name in self._broker.paused):
+        state = self._state
+        if paused == (name in self._state.paused):
             return
-        service = broker.services.get(name)
+        service = state.services.get(name)
         if paused:
-            self._broker.since[name] = broker.now
-            self._broker.paused[name] = {}
+            self._state.since[name] = state.now
+            self._state.paused[name] = {}
             if service is not None:
-                pausing.mark(self._broker, service)
+                pausing.mark(self._state, service)
                 for request in queues.waiting(service):
                     queues.remove(service, request)
-                    pausing.hold(self._broker, request)
-                service_table.forget_unused(broker, service)
+                    pausing.hold(self._state, request)
+                service_table.forget_unused(state, service)
             return
-        held = self._broker.paused.pop(name)
+        held = self._state.paused.pop(name)
         self._forget_time(name)
         for request in held:
-            service = service_table.find_or_add(broker, name)
-            pausing.mark(self._broker, service)
+            service = service_table.find_or_add(state, name)
+            pausing.mark(self._state, service)
             request.service = service
             transitions.open(request)
             queues.push(service, request)
             self._wait(service, request)
-        service = broker.services.get(name)
+        service = state.services.get(name)
         if service is not None:
-            pausing.mark(self._broker, service)
-            dispatch.serve_queue(broker, service)
+            pausing.mark(self._state, service)
+            dispatch.serve_queue(state, service)
             if service.backlogged:
-                dispatch.rebalance(broker, service)
-        if broker.offered is not None:
-            broker.offered[name] = None
+                dispatch.rebalance(state, service)
+        if state.offered is not None:
+            state.offered[name] = None
 
     def _wait(self, service: Service, request: Request) -> None:
         if request.time_limits is not None:
-            deadlines.start_waiting(self._broker, request, request.time_limits)
+            deadlines.start_waiting(self._state, request, request.time_limits)
         if not service.workers and not service.remote:
-            service.no_worker_since = self._broker.now
-            deadlines.watch_service(self._broker, service, request)
+            service.no_worker_since = self._state.now
+            deadlines.watch_service(self._state, service, request)
 
     def _forget_time(self, name: bytes) -> None:
-        if name not in self._broker.paused and name not in self._broker.drained:
-            self._broker.since.pop(name, None)
+        if name not in self._state.paused and name not in self._state.drained:
+            self._state.since.pop(name, None)
 
     def drain_service(self, name: bytes, drained: bool) -> None:
         if drained:
-            if name not in self._broker.drained:
-                self._broker.since[name] = self._broker.now
-            self._broker.drained.add(name)
+            if name not in self._state.drained:
+                self._state.since[name] = self._state.now
+            self._state.drained.add(name)
         else:
-            self._broker.drained.discard(name)
+            self._state.drained.discard(name)
             self._forget_time(name)
-        service = self._broker.services.get(name)
+        service = self._state.services.get(name)
         if service is not None:
-            pausing.mark(self._broker, service)
+            pausing.mark(self._state, service)
 
     def orders(self) -> "list[tuple[bytes, bytes]]":
         """The orders about services that are in force, as requests that repeat them."""
-        found = [(b"polydomo.pause", name) for name in self._broker.paused] + [
-            (b"polydomo.drain", name) for name in self._broker.drained
+        found = [(b"polydomo.pause", name) for name in self._state.paused] + [
+            (b"polydomo.drain", name) for name in self._state.drained
         ]
         return [
             (order, json.dumps({"service": name.decode("utf-8", "surrogateescape")}).encode()) for order, name in found
@@ -91,16 +91,16 @@ class Control:
 
     def end_all(self) -> None:
         """Called at shutdown."""
-        for held in self._broker.paused.values():
+        for held in self._state.paused.values():
             for request in list(held):
                 del held[request]
-                outcomes.fail(self._broker, request, SHUTDOWN, "the broker is shutting down")
+                outcomes.fail(self._state, request, SHUTDOWN, "the broker is shutting down")
 
     # --- workers
 
     def find_workers(self, text: str) -> "list[Worker]":
         """The workers with this name, or the worker with this number (``w7``)."""
-        return [worker for worker in self._broker.workers if text in (worker.name, f"w{worker.number}")]
+        return [worker for worker in self._state.workers if text in (worker.name, f"w{worker.number}")]
 
     def drain_worker(self, worker: Worker, drained: bool) -> None:
         if worker.draining == drained:
@@ -116,7 +116,7 @@ class Control:
             credit, worker.put_aside = worker.put_aside, 0
             credit = max(credit, worker.auto_credit - len(worker.held))
             if credit:
-                dispatch.add_credit(self._broker, worker, credit)
+                dispatch.add_credit(self._state, worker, credit)
 
     # --- the control services
 
@@ -139,7 +139,7 @@ class Control:
 
     def _order_service(self, name: bytes, service: str) -> Row:
         encoded = service.encode("utf-8", "surrogateescape")
-        broker = self._broker
+        state = self._state
         if is_reserved(encoded):
             return {"error": "invalid", "text": f"{service!r} is one of the broker's own services"}
         if name == b"polydomo.drain":
@@ -150,10 +150,10 @@ class Control:
             self.pause(encoded, name == b"polydomo.pause")
         if name == b"polydomo.resume":
             self.drain_service(encoded, False)
-        known = broker.services.get(encoded)
-        waiting = len(self._broker.paused.get(encoded, ())) + (known.queue_length if known is not None else 0)
+        known = state.services.get(encoded)
+        waiting = len(self._state.paused.get(encoded, ())) + (known.queue_length if known is not None else 0)
         running = sum(len(worker.held) for worker in known.workers) if known is not None else 0
-        return {"service": service, "paused": encoded in self._broker.paused, "drained": encoded in self._broker.drained,
+        return {"service": service, "paused": encoded in self._state.paused, "drained": encoded in self._state.drained,
                 "queued": waiting, "running": running, "known": known is not None and bool(known.workers)}  # fmt: skip
 
     def _order_workers(self, name: bytes, text: str) -> Row:
@@ -168,9 +168,9 @@ class Control:
     def _withdraw(self, order: Row) -> Row:
         """Cancels an open request. Its client gets a failure if the protocol has one."""
         wanted = order.get("request")
-        broker = self._broker
-        request = open_requests.find(broker, wanted)
+        state = self._state
+        request = open_requests.find(state, wanted)
         if request is not None and not request.session.is_internal:
-            outcomes.cancel_by_order(broker, request, "cancelled by an operator")
+            outcomes.cancel_by_order(state, request, "cancelled by an operator")
             return {"request": wanted, "state": "cancelled"}
         return {"error": "not-found", "text": f"no open request {wanted!r}; `polydomo requests` lists them"}

@@ -13,27 +13,27 @@ from polydomo.model.records import LATE, Departure, Worker
 from polydomo.wire.link import PAUSE_SHARE_USED
 
 
-def check_worker(broker: State, worker: Worker) -> None:
+def check_worker(state: State, worker: Worker) -> None:
     """The worker's timer is due: send a heartbeat, mark it late, remove it, or check again later."""
     if not worker.alive:
         return
-    now = broker.now + TIME_TOLERANCE
+    now = state.now + TIME_TOLERANCE
     if worker.orphaned_until and now >= worker.orphaned_until:
-        registration.lose(broker, worker, Departure.LOST, "the connection was lost, and the worker did not reconnect")
+        registration.lose(state, worker, Departure.LOST, "the connection was lost, and the worker did not reconnect")
         return
-    allowed = silence.allowed_silence(broker, worker)
+    allowed = silence.allowed_silence(state, worker)
     if worker.session.link.pauses & PAUSE_SHARE_USED:
-        worker.last_heard = broker.now  # its messages are waiting to be read
+        worker.last_heard = state.now  # its messages are waiting to be read
     if allowed and now >= silence.last_sign(worker) + allowed:
         worker.session.on_worker_expired(worker)
-        registration.lose(broker, worker, Departure.SILENT, f"no heartbeat for {now - worker.last_heard:.1f} s")
+        registration.lose(state, worker, Departure.SILENT, f"no heartbeat for {now - worker.last_heard:.1f} s")
         return
-    if silence.is_late(broker, worker):
+    if silence.is_late(state, worker):
         if worker.state != LATE:
-            broker.observer.late(worker)
-            broker.recorder.late(worker, *silence.measure(broker, worker))
+            state.observer.late(worker)
+            state.recorder.late(worker, *silence.measure(state, worker))
     elif worker.state == LATE:
-        broker.observer.back(worker)
+        state.observer.back(worker)
     if (
         worker.heartbeat_interval
         and now >= worker.last_sent + worker.heartbeat_interval
@@ -42,29 +42,29 @@ def check_worker(broker: State, worker: Worker) -> None:
         if worker.session.polls:
             dispatch.clear_credit(worker)
         worker.session.send_heartbeat(worker)
-        worker.last_sent = broker.now
+        worker.last_sent = state.now
         if worker.session.polls:
-            worker.last_heard = broker.now  # its answer is expected from now on
-    silence.schedule(broker, worker)
+            worker.last_heard = state.now  # its answer is expected from now on
+    silence.schedule(state, worker)
 
 
-def excuse_silence(broker: State, late: float) -> None:
+def excuse_silence(state: State, late: float) -> None:
     """The process was suspended for ``late`` seconds, which do not count as silence."""
-    for worker in broker.workers:
-        worker.last_heard = min(broker.now, worker.last_heard + late)
+    for worker in state.workers:
+        worker.last_heard = min(state.now, worker.last_heard + late)
         if worker.orphaned_until:
-            worker.orphaned_until = min(worker.orphaned_until + late, broker.now + broker.tuning.memo_reconnect)
+            worker.orphaned_until = min(worker.orphaned_until + late, state.now + state.tuning.memo_reconnect)
 
 
-def heartbeat(broker: State, worker: Worker) -> None:
-    worker.last_heard = broker.now
-    if worker.held and not worker.beats_while_busy and busy_beat(broker, worker):
+def heartbeat(state: State, worker: Worker) -> None:
+    worker.last_heard = state.now
+    if worker.held and not worker.beats_while_busy and busy_beat(state, worker):
         worker.beats_while_busy = True
-        silence.reschedule(broker, worker)
+        silence.reschedule(state, worker)
 
 
-def busy_beat(broker: State, worker: Worker) -> bool:
+def busy_beat(state: State, worker: Worker) -> bool:
     """Whether a heartbeat proves that the worker sends heartbeats while busy. One that crossed the request on the wire proves nothing.
     Counting it would make the broker give up on a worker that cannot send heartbeats during its next long job."""
     first = next(iter(worker.held.values()))
-    return broker.now - first.dispatched >= worker.max_silence * BEAT_CROSSES
+    return state.now - first.dispatched >= worker.max_silence * BEAT_CROSSES

@@ -17,7 +17,7 @@ TOO_MANY = f"the workers of one connection offer more than {limits.MAX_REGISTRAT
 
 
 def register(
-    broker: State,
+    state: State,
     session: Session,
     services: "list[bytes]",
     ref: object,
@@ -27,7 +27,7 @@ def register(
     if services and not session.role.allows_workers:
         return Refusal(f"the listener {session.role.name} does not accept workers")
     for name in services:
-        refusal = _offer_refusal(broker, session, name)
+        refusal = _offer_refusal(state, session, name)
         if refusal is not None:
             return refusal
     if len(services) > limits.MAX_SERVICES_PER_WORKER:
@@ -35,147 +35,147 @@ def register(
     if session.registrations + len(services) > limits.MAX_REGISTRATIONS:
         return Refusal(TOO_MANY)
     session.link.charge(limits.WORK_REGISTER * (4 + len(services)))
-    if not service_room.make_room(broker, services, session):
-        return Refusal(service_table.full(broker))
+    if not service_room.make_room(state, services, session):
+        return Refusal(service_table.full(state))
     worker = Worker(session, ref, terms.credit, terms.auto_credit, terms.heartbeat_interval, terms.max_silence)
-    broker.newest_worker += 1
-    worker.number = broker.newest_worker
-    worker.last_heard = worker.last_sent = worker.registered_at = worker.state_since = broker.now
+    state.newest_worker += 1
+    worker.number = state.newest_worker
+    worker.last_heard = worker.last_sent = worker.registered_at = worker.state_since = state.now
     worker.polling = session.polls
     worker.name = session.peer_name
-    broker.workers[worker] = None
-    _join_session(broker, worker, session)
+    state.workers[worker] = None
+    _join_session(state, worker, session)
     for i, name in enumerate(services):
-        _enroll(broker, worker, name, weights[i] if weights is not None else 0)
-    silence.schedule(broker, worker)
-    broker.observer.registered(worker)
-    broker.recorder.registered(worker)
+        _enroll(state, worker, name, weights[i] if weights is not None else 0)
+    silence.schedule(state, worker)
+    state.observer.registered(worker)
+    state.recorder.registered(worker)
     if worker.credit > 0:
-        dispatch.serve_worker(broker, worker)
+        dispatch.serve_worker(state, worker)
     return worker
 
 
-def _offer_refusal(broker: State, session: Session, name: bytes) -> Refusal | None:
+def _offer_refusal(state: State, session: Session, name: bytes) -> Refusal | None:
     """Why this peer may not offer a service of this name; None if it may."""
-    why = name_refusal(broker, name)
+    why = name_refusal(state, name)
     if why:
         return Refusal(why)
-    why = broker.rights.denial(session, OFFER, name)
+    why = state.rights.denial(session, OFFER, name)
     return Refusal(why, denied=True) if why else None
 
 
-def name_refusal(broker: State, name: bytes) -> str:
+def name_refusal(state: State, name: bytes) -> str:
     """Why no peer may offer a service of this name; "" if peers may."""
     if is_reserved(name):
         return f"the name {name.decode(errors='replace')!r} is reserved"
     if len(name) > limits.MAX_SERVICE_NAME:
         return f"service name of {len(name)} bytes"
-    return SHUTTING_DOWN if broker.draining else ""
+    return SHUTTING_DOWN if state.draining else ""
 
 
-def _enroll(broker: State, worker: Worker, name: bytes, weight: int) -> None:
-    service = service_table.find_or_add(broker, name)
+def _enroll(state: State, worker: Worker, name: bytes, weight: int) -> None:
+    service = service_table.find_or_add(state, name)
     worker.services[service] = weight
     worker.session.registrations += 1
-    broker.registrations += 1
+    state.registrations += 1
     worker.only_service = service if len(worker.services) == 1 else None
     service.workers[worker] = weight
     if len(service.workers) == 1:
-        broker.routes.offer_changed(service)
+        state.routes.offer_changed(service)
     if weight:
         service.weighted = True
-    deadlines.unwatch_service(broker, service)
+    deadlines.unwatch_service(state, service)
     if worker.runs:
         dispatch.note_backlog(worker)
-    if broker.offered is not None:
-        broker.offered[name] = None
+    if state.offered is not None:
+        state.offered[name] = None
 
 
-def add_service(broker: State, worker: Worker, name: bytes, weight: int) -> Refusal | None:
+def add_service(state: State, worker: Worker, name: bytes, weight: int) -> Refusal | None:
     if not worker.alive:
         return Refusal("the worker has left")
-    refusal = _offer_refusal(broker, worker.session, name)
+    refusal = _offer_refusal(state, worker.session, name)
     if refusal is not None:
         return refusal
     if len(worker.services) >= limits.MAX_SERVICES_PER_WORKER:
         return Refusal(f"a worker offers more than {limits.MAX_SERVICES_PER_WORKER} services")
-    if name in broker.services and broker.services[name] in worker.services:
+    if name in state.services and state.services[name] in worker.services:
         return None
     if worker.session.registrations >= limits.MAX_REGISTRATIONS:
         return Refusal(TOO_MANY)
     worker.session.link.charge(limits.WORK_REGISTER)
-    if not service_room.make_room(broker, [name], worker.session):
-        return Refusal(service_table.full(broker))
-    _enroll(broker, worker, name, weight)
-    broker.observer.offered(worker, broker.services[name])
-    broker.recorder.registered(worker)
+    if not service_room.make_room(state, [name], worker.session):
+        return Refusal(service_table.full(state))
+    _enroll(state, worker, name, weight)
+    state.observer.offered(worker, state.services[name])
+    state.recorder.registered(worker)
     if worker.credit > 0:
-        dispatch.serve_worker(broker, worker)
+        dispatch.serve_worker(state, worker)
         # Requests for the new service may have used up the credit available to its other services.
         if not worker.credit:
             dispatch.mark_unavailable(worker)
     return None
 
 
-def lose(broker: State, worker: Worker, departure: Departure, why: str) -> None:
+def lose(state: State, worker: Worker, departure: Departure, why: str) -> None:
     """Removes a worker. Its requests are requeued at the head of their queues."""
     if not worker.alive:
         return
-    silent, allowed = silence.measure(broker, worker)
+    silent, allowed = silence.measure(state, worker)
     worker.alive = False
     worker.state = departure.state
-    worker.state_since = broker.now
+    worker.state_since = state.now
     worker.state_cause = why
     worker.credit = 0
     dispatch.mark_unavailable(worker)
     if worker.timer:
-        broker.timers.remove(worker.timer, worker)
-    del broker.workers[worker]
-    broker.registrations -= len(worker.services)
-    _leave_session(broker, worker)
+        state.timers.remove(worker.timer, worker)
+    del state.workers[worker]
+    state.registrations -= len(worker.services)
+    _leave_session(state, worker)
     held = list(worker.held.values())
-    broker.recorder.left(worker, departure, why, held, silent, allowed)
+    state.recorder.left(worker, departure, why, held, silent, allowed)
     worker.held.clear()
     is_bridge = worker.session.is_bridge
     # Before it is removed from its services, because a request that ends here must not remove its service.
     for request in reversed(held):
         if is_bridge and request.state != DONE:
-            service_room.restore(broker, request)
-        requeue(broker, request, worker, why)
+            service_room.restore(state, request)
+        requeue(state, request, worker, why)
     for service in worker.services:
         del service.workers[worker]
         service.backlogged.pop(worker, None)
         if not service.workers:
-            service.no_worker_since = broker.now
+            service.no_worker_since = state.now
             service.weighted = False
-            broker.routes.offer_changed(service)
-    broker.observer.left(worker)
+            state.routes.offer_changed(service)
+    state.observer.left(worker)
     for service in list(worker.services):
         if service.backlogged:
-            dispatch.rebalance(broker, service)
-        if broker.draining:
-            end_unserved(broker, service)
+            dispatch.rebalance(state, service)
+        if state.draining:
+            end_unserved(state, service)
         if service.queue_length:
             if not service.workers and not service.remote and not service.timer:
-                deadlines.watch_service(broker, service)
-            dispatch.serve_queue(broker, service)
+                deadlines.watch_service(state, service)
+            dispatch.serve_queue(state, service)
         else:
-            service_table.forget_unused(broker, service)
+            service_table.forget_unused(state, service)
     if is_bridge:
-        broker.routes.bridge_lost(worker, held)
+        state.routes.bridge_lost(worker, held)
     worker.session.on_worker_gone(worker)
 
 
-def requeue(broker: State, request: Request, worker: Worker, why: str) -> None:
+def requeue(state: State, request: Request, worker: Worker, why: str) -> None:
     """The worker no longer holds the request: requeues it at the head of its queue, or ends it."""
     worker.failures += 1
     if request.state == DONE:
         request.worker = None
         return
-    _requeue(broker, request, worker, why)
+    _requeue(state, request, worker, why)
 
 
-def take_back(broker: State, request: Request, worker: Worker) -> None:
+def take_back(state: State, request: Request, worker: Worker) -> None:
     """The worker released the request without having started it, which does not count as an attempt."""
     history = request.own_history()
     started = history.partials > history.partials_before or history.held_partials is not None
@@ -183,26 +183,26 @@ def take_back(broker: State, request: Request, worker: Worker) -> None:
     counts = started or history.releases >= limits.MAX_RELEASES
     if not counts:
         history.releases += 1
-    _requeue(broker, request, worker, "it had not been started", moved=not counts)
+    _requeue(state, request, worker, "it had not been started", moved=not counts)
 
 
-def _requeue(broker: State, request: Request, worker: Worker, why: str, moved: bool = False) -> None:
+def _requeue(state: State, request: Request, worker: Worker, why: str, moved: bool = False) -> None:
     if not worker.alive:
         request.worker = None  # otherwise its end frees the worker, and is recorded as such
-    outcomes.drop_held_partials(broker, request)  # they belong to the lost attempt
-    policy = broker.policy
+    outcomes.drop_held_partials(state, request)  # they belong to the lost attempt
+    policy = state.policy
     history = request.own_history()
     history.revoked = NOT_ASKED
     allowed = (request.max_attempts or policy.attempts) + history.releases
     tried = request.attempts - history.attempts_before_forward
     if history.partials and not policy.requeue_after_partial:
         text = f"the worker was lost after {history.partials} partial replies ({why})"
-        outcomes.fail(broker, request, INTERRUPTED, text)
-    elif broker.draining and not moved:  # before the next case: it uses up no attempt of a durable job
-        outcomes.fail(broker, request, SHUTDOWN, SHUTTING_DOWN)
+        outcomes.fail(state, request, INTERRUPTED, text)
+    elif state.draining and not moved:  # before the next case: it uses up no attempt of a durable job
+        outcomes.fail(state, request, SHUTDOWN, SHUTTING_DOWN)
     elif tried >= allowed:
         outcomes.fail(
-            broker, request, GAVE_UP, f"{tried - history.releases} attempts ended without a reply; the last one: {why}"
+            state, request, GAVE_UP, f"{tried - history.releases} attempts ended without a reply; the last one: {why}"
         )
     else:
         history.partials_before = history.partials
@@ -212,59 +212,59 @@ def _requeue(broker: State, request: Request, worker: Worker, why: str, moved: b
         if not moved:
             service.requeued += 1
         if service.paused:
-            pausing.hold(broker, request)
+            pausing.hold(state, request)
         else:
             transitions.requeue(request)
             queues.push_front(service, request)
             if request.time_limits is not None:
-                deadlines.start_waiting(broker, request, request.time_limits)
+                deadlines.start_waiting(state, request, request.time_limits)
         if moved:
-            broker.recorder.released(request, worker, why, service.queue_length, others)
+            state.recorder.released(request, worker, why, service.queue_length, others)
         else:
-            broker.recorder.requeued(request, worker, why, service.queue_length, others)
+            state.recorder.requeued(request, worker, why, service.queue_length, others)
 
 
-def end_unserved(broker: State, service: Service) -> None:
+def end_unserved(state: State, service: Service) -> None:
     """At shutdown: ends the requests that wait for a service without workers."""
     if not service.workers and not service.remote:
         for request in queues.waiting(service):
             queues.remove(service, request)
-            outcomes.fail(broker, request, SHUTDOWN, SHUTTING_DOWN)
+            outcomes.fail(state, request, SHUTDOWN, SHUTTING_DOWN)
 
 
-def orphan(broker: State, worker: Worker, seconds: float) -> None:
+def orphan(state: State, worker: Worker, seconds: float) -> None:
     if worker.alive:
         dispatch.clear_credit(worker)
         worker.polling = False
-        worker.orphaned_until = broker.now + seconds
-        _leave_session(broker, worker)
-        silence.reschedule(broker, worker)
+        worker.orphaned_until = state.now + seconds
+        _leave_session(state, worker)
+        silence.reschedule(state, worker)
 
 
-def adopt(broker: State, worker: Worker, session: Session) -> None:
+def adopt(state: State, worker: Worker, session: Session) -> None:
     if worker.alive:
-        _leave_session(broker, worker)
+        _leave_session(state, worker)
         worker.session = session
         worker.orphaned_until = 0.0
-        worker.last_heard = broker.now
-        _join_session(broker, worker, session)
-        silence.reschedule(broker, worker)
+        worker.last_heard = state.now
+        _join_session(state, worker, session)
+        silence.reschedule(state, worker)
 
 
-def _join_session(broker: State, worker: Worker, session: Session) -> None:
-    broker.session_workers.setdefault(session, {})[worker] = None
+def _join_session(state: State, worker: Worker, session: Session) -> None:
+    state.session_workers.setdefault(session, {})[worker] = None
     session.worker_count += 1
     session.registrations += len(worker.services)
-    backpressure.first_worker(broker, session)
+    backpressure.first_worker(state, session)
 
 
-def _leave_session(broker: State, worker: Worker) -> None:
+def _leave_session(state: State, worker: Worker) -> None:
     session = worker.session
-    others = broker.session_workers.get(session)
+    others = state.session_workers.get(session)
     if others is not None and worker in others:
         del others[worker]
         session.worker_count -= 1
         session.registrations -= len(worker.services)
         if not others:
-            del broker.session_workers[session]
-            backpressure.no_worker_left(broker, session)
+            del state.session_workers[session]
+            backpressure.no_worker_left(state, session)

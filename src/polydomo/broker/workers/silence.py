@@ -12,41 +12,41 @@ from polydomo.model.records import LATE, Worker
 NEVER = 0.0
 
 
-def schedule(broker: State, worker: Worker) -> None:
+def schedule(state: State, worker: Worker) -> None:
     """Sets the worker's timer."""
-    when = _next_look(broker, worker)
+    when = _next_look(state, worker)
     if when != NEVER:
-        worker.timer = broker.timers.add(broker.now, when, worker)
+        worker.timer = state.timers.add(state.now, when, worker)
 
 
-def reschedule(broker: State, worker: Worker) -> None:
+def reschedule(state: State, worker: Worker) -> None:
     if worker.timer:
-        if worker.timer <= broker.now * 1000.0:
+        if worker.timer <= state.now * 1000.0:
             return  # it is checked in this turn; setting the timer again would only delay that
-        broker.timers.remove(worker.timer, worker)
+        state.timers.remove(worker.timer, worker)
         worker.timer = 0
-    schedule(broker, worker)
+    schedule(state, worker)
 
 
-def is_late(broker: State, worker: Worker) -> bool:
+def is_late(state: State, worker: Worker) -> bool:
     """Whether it has used up half of its allowed silence."""
-    allowed = allowed_silence(broker, worker)
-    return bool(allowed) and broker.now + TIME_TOLERANCE >= last_sign(worker) + allowed * LATE_FRACTION
+    allowed = allowed_silence(state, worker)
+    return bool(allowed) and state.now + TIME_TOLERANCE >= last_sign(worker) + allowed * LATE_FRACTION
 
 
-def measure(broker: State, worker: Worker) -> tuple[float, float]:
+def measure(state: State, worker: Worker) -> tuple[float, float]:
     """How long it has been silent, and the allowed silence; 0 is unlimited."""
-    return broker.now - last_sign(worker), allowed_silence(broker, worker)
+    return state.now - last_sign(worker), allowed_silence(state, worker)
 
 
-def allowed_silence(broker: State, worker: Worker) -> float:
+def allowed_silence(state: State, worker: Worker) -> float:
     """The allowed silence. Many published workers send no heartbeats while busy. Until a worker has done so once, it is allowed
     ``busy_timeout`` while it holds a request. The silence of a polling worker does not count while it waits for the broker, or while
     its job has its own timeout."""
     if worker.polling or (worker.session.polls and any(r.max_run or r.deadline for r in worker.held.values())):
         return 0.0
     if worker.held and not worker.beats_while_busy and worker.max_silence:
-        return max(broker.tuning.busy_timeout, worker.max_silence)
+        return max(state.tuning.busy_timeout, worker.max_silence)
     return worker.max_silence
 
 
@@ -57,17 +57,17 @@ def last_sign(worker: Worker) -> float:
     return max(worker.last_heard, max(request.dispatched for request in worker.held.values()))
 
 
-def _next_look(broker: State, worker: Worker) -> float:
+def _next_look(state: State, worker: Worker) -> float:
     if worker.orphaned_until:
         return worker.orphaned_until
     when = NEVER
     if worker.max_silence:
-        now = broker.now + TIME_TOLERANCE
+        now = state.now + TIME_TOLERANCE
         part = 1.0 if worker.state == LATE else LOOK_FRACTION
         when = worker.last_heard + worker.max_silence * part
         if when <= now:  # silent, but allowed to be
             when = now + worker.max_silence * part
-            allowed = allowed_silence(broker, worker)
+            allowed = allowed_silence(state, worker)
             if allowed:
                 sign = last_sign(worker)
                 due = sign + allowed * LATE_FRACTION
