@@ -27,6 +27,9 @@ class Rights:
         """The same for a principal whose request another process passed on over ``session``."""
         return ""
 
+    def recorded_job(self, principal: str, service: bytes) -> int:
+        return 0
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Routes:

@@ -214,7 +214,8 @@ _MESSAGES = (
         SHORT,
         2,
         "1 if the access file gives the right, 2 if not: of `access`, the right `outcome`; of `accepted` and `forwarded`, that of the "
-        "request's principal to call; of `dispatched`, the worker's to offer",
+        "request's principal to call; of `dispatched`, the worker's to offer; of a `job` that was submitted, its principal's to call, at "
+        "that time",
     ),
     Column("job", TEXT, 3, "`job`: id of the durable job"),
     Column("key", TEXT, 3, "`job`: idempotency key of the job; `keyed`: of the request"),

@@ -1,5 +1,7 @@
 """The audit finds nothing in the journal of a broker that repeats, requeues and shares requests as it should."""
 
+from polydomo.broker.guard.rules import AccessRule, AccessRules
+from polydomo.broker.jobs.job import Job
 from polydomo.journal import schema
 from polydomo.journal.levels import Levels
 from polydomo.journal.reading.audit import audit
@@ -58,3 +60,28 @@ def test_a_request_with_a_key_waits_beside_a_requeued_one() -> None:
     worker.answer(b"keyed")
     assert client.finals == [[b"requeued"], [b"keyed"]]
     assert breaches(recorder) == []
+
+
+def test_a_right_that_is_revoked_while_a_job_is_being_stored() -> None:
+    """The job was submitted with the right. One that is submitted without it is found, whatever the store does."""
+    allowed = AccessRules(["alice"], [AccessRule(1, ["alice"], {"call": ["first"]})])
+    world, recorder = recorded()
+    store = keep_jobs(world.broker, [b"first"], MemoryBackend())
+    world.broker.access.replace(allowed)
+    client = world.client()
+    client.principal = client.link.principal = "alice"
+    client.ask(service=b"first")
+    world.broker.access.replace(AccessRules(["alice"], []))
+    store.sync()
+    world.wait(1.0)
+    assert [row["allowed"] for row in recorder.rows() if row.get("event") == schema.JOB and row["principal"]] == [1]
+    assert breaches(recorder) == []
+    durable = world.broker.durable
+    assert durable is not None
+    job = Job("01JOB", b"first", b"", world.broker.now)
+    job.principal = "alice"
+    durable.submit(job, lambda found, error: None)
+    store.sync()
+    world.wait(1.0)
+    (breach,) = breaches(recorder)
+    assert breach.startswith("job-with-the-right")

@@ -160,6 +160,12 @@ class Access(Rights):
             return 1 if self.allows(request.origin, right, name.decode(errors="backslashreplace")) else 2
         return 1 if self.allows(request.origin, CALL, name.decode(errors="backslashreplace")) else 2
 
+    def recorded_job(self, principal: str, service: bytes) -> int:
+        """The same for a durable job, when it is submitted. Its row is written when it is stored; the rules may have changed by then."""
+        if self.rules is None:
+            return 0
+        return 1 if self.allows(principal, CALL, service.decode(errors="backslashreplace")) else 2
+
     def recorded_offer(self, session: Session, name: bytes) -> int:
         """The same for the worker of a dispatched request."""
         if self.rules is None:

@@ -21,7 +21,7 @@ from polydomo.broker.jobs.durable_order import KEYED, DurableOrder
 from polydomo.broker.jobs.failures import NOT_SAID, failure_reason, retry_after
 from polydomo.broker.jobs.job import Job, Row
 from polydomo.broker.jobs.job_session import JobSession, Recording
-from polydomo.broker.jobs.jobs import EXPIRED, Jobs
+from polydomo.broker.jobs.jobs import EXPIRED, Answer, Jobs
 from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
 from polydomo.broker.jobs.policy import JobListener, JobPolicy
 from polydomo.broker.jobs.schedules import Schedules
@@ -132,6 +132,11 @@ class Durable:
         """Why the principal of a job may not call its service now; "" if it may."""
         why = self.state.rights.denial_as(job.principal, self.session, CALL, job.service)
         return why if not why or job.principal else NO_PRINCIPAL
+
+    def submit(self, job: Job, answer: Answer) -> None:
+        """Stores a job of a principal whose right was checked."""
+        job.allowed = self.broker.rights.recorded_job(job.principal, job.service)
+        self.jobs.submit(job, answer)
 
     def denial_of_use(self, request: Request, job: Job) -> str:
         """Why the client may not see, cancel or remove a job; "" if it may: its own with the right to call the service, and that of another
@@ -280,7 +285,7 @@ class Durable:
             else:
                 self._join(request, wait, found.id)
 
-        self.jobs.submit(job, stored)
+        self.submit(job, stored)
 
     def schedule_for(
         self, session: Session, principal: str, service: bytes, message: bytes, when: str, headers: str, add: bool

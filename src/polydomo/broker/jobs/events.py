@@ -19,8 +19,8 @@ class JobEvent:
     """One event. ``once`` identifies what must happen only once: the outcome of a job, or one run of a schedule."""
 
     __slots__ = (
-        "attempts", "code", "created", "id", "key", "once", "origin", "principal", "reason", "schedule", "service", "size", "wait",
-        "what",
+        "allowed", "attempts", "code", "created", "id", "key", "once", "origin", "principal", "reason", "schedule", "service", "size",
+        "wait", "what",
     )  # fmt: skip
 
     def __init__(self, what: str, reason: str = "") -> None:
@@ -38,6 +38,7 @@ class JobEvent:
         self.wait = 0.0  # seconds: until the next attempt; of an outcome, of all waits between attempts
         self.created = 0.0  # seconds since the epoch: when the job was submitted, or for which time the schedule fired
         self.once = ""
+        self.allowed = 0  # of ACCEPTED: see ``Job.allowed``
 
 
 def about(job: Job, what: str, code: str = "", reason: str = "") -> JobEvent:

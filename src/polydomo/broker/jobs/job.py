@@ -39,9 +39,9 @@ class Job:
     """One job. Times are seconds since the epoch, because they outlive the process."""
 
     __slots__ = (
-        "attempts", "backoff", "body", "body_sum", "created", "damage", "digest", "due", "ended", "expires", "fingerprint", "fired",
-        "headers", "id", "keep", "key", "origin", "outcome", "phase", "principal", "priority", "reason", "result", "run", "schedule",
-        "sequence", "service", "started", "state", "stored_settings", "story", "trace", "waited", "worker",
+        "allowed", "attempts", "backoff", "body", "body_sum", "created", "damage", "digest", "due", "ended", "expires", "fingerprint",
+        "fired", "headers", "id", "keep", "key", "origin", "outcome", "phase", "principal", "priority", "reason", "result", "run",
+        "schedule", "sequence", "service", "started", "state", "stored_settings", "story", "trace", "waited", "worker",
     )  # fmt: skip
 
     def __init__(self, id: str, service: bytes, body: bytes, created: float) -> None:
@@ -76,6 +76,7 @@ class Job:
         self.body_sum = -1  # checksum of the body; -1: not computed yet
         self.damage = ""  # why the stored job cannot be used: then it is dead, without body and result
         # in memory only, while this broker is the leader
+        self.allowed = 0  # whether its principal may call the service, by the access file when it was submitted: 1 yes, 2 no, 0 unknown
         self.phase = DELAYED
         self.sequence = 0  # order of acceptance
         self.started = 0.0

@@ -240,6 +240,7 @@ class Jobs:
 
     def _tell_accepted(self, job: Job) -> None:
         event = events.about(job, events.ACCEPTED)
+        event.allowed = job.allowed
         event.size = len(job.body)
         self.listener.job_event(event)
 

@@ -92,7 +92,7 @@ def submit(durable: Durable, request: Request, header: Row, content: bytes) -> N
         else:
             durable.answer(request, stored_body(found.id, state_of(found), found is not job))
 
-    durable.jobs.submit(job, stored)
+    durable.submit(job, stored)
 
 
 def state_of(job: Job) -> str:
@@ -387,4 +387,4 @@ def fire(durable: Durable, request: Request, header: Row, content: bytes) -> Non
         else:
             durable.reply(request, {"job": found.id, "name": name})
 
-    durable.jobs.submit(job, stored)
+    durable.submit(job, stored)

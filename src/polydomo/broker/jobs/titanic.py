@@ -32,7 +32,7 @@ def submit(durable: Durable, request: Request, body: Body) -> None:
     def stored(found: Job | None, error: StoreError | None) -> None:
         durable.answer(request, frame(b"500", False) if found is None else join([b"200", uuid_text(found.id).encode()]))
 
-    durable.jobs.submit(job, stored)
+    durable.submit(job, stored)
 
 
 def _id(durable: Durable, request: Request, body: Body) -> str:

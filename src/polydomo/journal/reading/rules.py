@@ -344,7 +344,8 @@ RULES = (
         RUNNING,
         RIGHT,
         events=(schema.JOB,),
-        broken=f"outcome in ('accepted', 'fired') and {WHOLE} and may_call != 1",
+        # The row is written when the job is stored; ``allowed`` is about the moment in which it was submitted.
+        broken=f"outcome in ('accepted', 'fired') and {WHOLE} and (allowed == 2 or (allowed == 0 and may_call != 1))",
     ),
     AuditRule(
         "registered-with-the-right",

@@ -69,6 +69,7 @@ def of_job(event: JobEvent) -> Fields:
         "wait_us": round(event.wait * 1e6),
         "created": round(event.created * 1e6),
         "once": event.once,
+        "allowed": event.allowed,
     }
 
 
