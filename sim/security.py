@@ -149,7 +149,7 @@ class Intruder(Peer):
         elif self.kind == CALLER and self.line is not None:
             self.sent_at = self.now
             client = self.line.end
-            client.request(1, self.rng.choice(self.world.services), [b"<garbage>"], 5.0)  # type: ignore[attr-defined]
+            client.request(1, self.rng.choice(self.world.services), [b"<garbage>", self.name.encode()], 5.0)  # type: ignore[attr-defined]
             self.line.flush()
 
     def _heard(self, event: Event) -> None:

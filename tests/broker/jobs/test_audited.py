@@ -66,7 +66,7 @@ def test_a_right_that_is_revoked_while_a_job_is_being_stored() -> None:
     """The job was submitted with the right. One that is submitted without it is found, whatever the store does."""
     allowed = AccessRules(["alice"], [AccessRule(1, ["alice"], {"call": ["first"]})])
     world, recorder = recorded()
-    store = keep_jobs(world.broker, [b"first"], MemoryBackend())
+    store = keep_jobs(world.broker, chosen(["first"]), MemoryBackend())
     world.broker.access.replace(allowed)
     client = world.client()
     client.principal = client.link.principal = "alice"
