@@ -135,7 +135,7 @@ class Durable:
 
     def submit(self, job: Job, answer: Answer) -> None:
         """Stores a job of a principal whose right was checked."""
-        job.allowed = self.broker.rights.recorded_job(job.principal, job.service)
+        job.allowed = self.state.rights.recorded_job(job.principal, job.service)
         self.jobs.submit(job, answer)
 
     def denial_of_use(self, request: Request, job: Job) -> str:
