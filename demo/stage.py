@@ -22,7 +22,7 @@ PATIENCE = 60.0  # seconds for anything that should happen immediately, on a bus
 POLITE = 3.0  # seconds for a process to exit after SIGTERM
 
 # MDP workers are lost after three of these intervals, instead of three times 2.5 s. The journal keeps every message for the last steps.
-SETTINGS = ["--mdp-beat", "500ms", "--journal", "messages"]
+SETTINGS = ["--beat", "500ms", "--journal", "messages"]
 
 
 class Process:

@@ -29,6 +29,8 @@ def http() -> Iterator[httpx.Client]:
             return "x" * n
 
         with worker, http_client(broker.url, timeout=WAIT) as client:
+            # They are tools once the worker has sent their schemas.
+            broker.wait_until(lambda server: all(server.broker.schemas.find(name) for name in (b"parts", b"text")))
             yield client
 
 
