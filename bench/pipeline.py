@@ -115,7 +115,7 @@ def _is_python(process: int) -> bool:
 PROGRAM = """
 import sys
 from polydomo.pipeline import batch, session
-with session.Session(lambda rows: session.build(archive=True, rows=rows)) as spark:
+with session.LazySpark(lambda rows: session.build(rows=rows)) as spark:
     summary = batch.run(sys.argv[2:], sys.argv[1], session=spark)
     stages = spark.started._jsc.sc().dagScheduler().nextStageId() if spark.started is not None else 0
 print("problems:", summary.problems)

@@ -6,6 +6,7 @@ The driver compares names and decides what to compute: which hours are rebuilt, 
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from polydomo.pipeline.audit.auditor import Auditor, RunItem
 from polydomo.pipeline.audit.facts import Facts, load_facts, newest_state, stays
 from polydomo.pipeline.audit.once import ALL_RUNS, Once, rule_rows
 from polydomo.pipeline.commit import TableStore
-from polydomo.pipeline.compute import Computation, Inputs
+from polydomo.pipeline.compute import Computation, Inputs, one_by_one, together
 from polydomo.pipeline.delta import PARQUET
 from polydomo.pipeline.maintain import floor_of
 from polydomo.pipeline.payloads import Payload, PayloadTables
@@ -42,9 +43,12 @@ from polydomo.pipeline.tables.audit import CHECKS
 from polydomo.pipeline.tables.table import Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Tell = Callable[[str], None]
+TOGETHER_ROWS = (
+    1_000_000  # rows of the journal up to which the audit runs beside the tables; above, it would need too much memory
+)
 GATHERED_ROWS = 200_000  # rows of the journal up to which a batch is not divided among tasks
 ENGINE = 3  # of the saved sums: hours that an earlier version computed are computed again
 
@@ -140,6 +144,21 @@ def conclude(store: TableStore, summary: Summary) -> None:
         if not row["checkable_min"]:
             summary.unchecked.append(row["rule"])
     summary.unchecked.sort()
+
+
+@dataclass
+class _Audit:
+    """The audit of a batch, before it is checked: the rows to audit, and what is known about all rows of the batch."""
+
+    auditor: Auditor
+    messages: "DataFrame"
+    records: "DataFrame"
+    blocks: list[dict[str, Any]]
+    again: AbstractSet[int]  # runs that are audited from the beginning
+
+    def check(self) -> list[int]:
+        """Checks the rules; returns runs that must be audited from the beginning."""
+        return self.auditor.check(self.messages, self.records, self.blocks) if self.auditor.runs else []
 
 
 class Batch:
@@ -258,7 +277,7 @@ class Batch:
         folder = f"{self.store.own}/runs"
         self.states = {decode(name): f"{folder}/{name}" for name in self.store.storage.names(folder)}
 
-    def _items(self, fresh: Mapping[str, Sequence[SegmentFile]], again: "set[int]") -> list[RunItem]:
+    def _items(self, fresh: Mapping[str, Sequence[SegmentFile]], again: AbstractSet[int]) -> list[RunItem]:
         """The runs to audit, and from where: those with new segments, and any other of which a new row may state losses."""
         new: dict[int, list[SegmentFile]] = {}
         for found in fresh.values():
@@ -335,48 +354,31 @@ class Batch:
         gather(spark, rows <= GATHERED_ROWS)
         options, store = self.options, self.store
         dirty = self._open(self._segments(units))
-        again: set[int] = set()
-        while True:
-            items = self._items(fresh, again)
-            bases = {item.run: item.base for item in items if item.new}
-            wanted = [
-                segment
-                for there in self.there.values()
-                for segment in there
-                if segment.run in bases and segment.last > bases[segment.run]
-            ]
-            found = {kind: sorted({*dirty[kind], *paths}) for kind, paths in self._open(wanted).items()}
-            messages, records = (
-                bronze.frame(spark, kind, found[kind], options.since, options.until) for kind in schema.KINDS
-            )
-            # a run that is not audited has no fresh rows
-            runs = {segment.run for segment in [*self._segments(units), *wanted]}
-            all_bases = {item.run: item.base if item.new else 1 << 62 for item in items if item.run in runs}
-            blocks = bronze.probe(messages, records, all_bases)
-            auditor = Auditor(spark, store.storage, store.staging, self.partial)
-            auditor.requeued = any(row["steps"] for row in blocks if row["fresh"])
-            auditor.open(items, blocks, bronze.lives(messages, all_bases))
-            redo = auditor.check(messages, records, blocks) if auditor.runs else []
-            if not redo:
-                break
-            again |= set(redo)
+        journal = bronze.JournalFrames(spark, store.staging, options.since, options.until)
+        audit = self._look(journal, dirty, fresh)
         hours = sorted(hour_of(unit) for unit in units)
-        chosen = [row for row in blocks if row["h"] in set(hours)]
+        chosen = [row for row in audit.blocks if row["h"] in set(hours)]
         counts = {name: sum(row[name] for row in chosen) for name in bronze.COUNTS}
-        near = self._near(units, chosen, dirty)
+        inputs = Inputs(journal, dirty, self._near(units, chosen, dirty))
         brokers = len(
-            {row["broker"] for row in blocks}
+            {row["broker"] for row in audit.blocks}
             | {load_facts(f"{one}/facts.json", run).broker for run, one in self.states.items()}
         )
-        inputs = Inputs(dirty, near, options.since, options.until)
         work = Computation(
             spark, store.staging, inputs, hours, counts, brokers, dict(options.objectives), options.tables
         )
-        published = auditor.publish()
-        self._once(auditor, work, units)
+
+        def judge() -> None:
+            nonlocal audit
+            while redo := audit.check():  # from the beginning of these runs
+                audit = self._look(journal, dirty, fresh, audit.again | set(redo))
+            audit.auditor.publish()
+            self._once(audit.auditor, work, units)
+
+        # a small batch spends most of its time in plans, which one thread makes at a time
+        (together if rows <= TOGETHER_ROWS else one_by_one)([judge, work.tables_of_requests], spark)
+        auditor, published = audit.auditor, audit.auditor.out
         self.gone += [f"{store.root}{path}" for path in published.gone]
-        work.silver()
-        work.gold()
         sums = SavedSums(store, units, self.known)
         more = [unit for unit in sums.changed() if unit in self.known and self.known[unit].get("engine") == ENGINE]
         present = self._stays(auditor, [*units, *more])
@@ -386,6 +388,35 @@ class Batch:
             payloads.write(payload)
         work.users(store.is_staged)
         self._commit(units, more, chosen, sums, published.rows)
+
+    def _look(
+        self,
+        journal: bronze.JournalFrames,
+        dirty: dict[str, list[str]],
+        fresh: Mapping[str, Sequence[SegmentFile]],
+        again: AbstractSet[int] = frozenset(),
+    ) -> "_Audit":
+        """Finds out which rows there are, and opens the audit of those that were not audited yet. ``again``: runs to audit from the
+        beginning."""
+        items = self._items(fresh, again)
+        bases = {item.run: item.base for item in items if item.new}
+        wanted = [
+            segment
+            for there in self.there.values()
+            for segment in there
+            if segment.run in bases and segment.last > bases[segment.run]
+        ]
+        found = {kind: sorted({*dirty[kind], *paths}) for kind, paths in self._open(wanted).items()}
+        messages, records = (journal.frame(kind, found[kind]) for kind in schema.KINDS)
+        # a run that is not audited has no fresh rows
+        paths = {path for some in found.values() for path in some}
+        runs = {segment.run for there in self.there.values() for segment in there if segment.path in paths}
+        all_bases = {item.run: item.base if item.new else 1 << 62 for item in items if item.run in runs}
+        blocks = bronze.probe(messages, records, all_bases)
+        auditor = Auditor(journal.spark, self.store.storage, journal.staging, self.partial)
+        auditor.requeued = any(row["steps"] for row in blocks if row["fresh"])
+        auditor.open(items, blocks, bronze.lives(messages, all_bases))
+        return _Audit(auditor, messages, records, blocks, again)
 
     def _near(
         self, units: Sequence[str], blocks: Iterable[Mapping[str, Any]], dirty: dict[str, list[str]]

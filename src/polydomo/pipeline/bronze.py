@@ -1,37 +1,68 @@
 """The journal as DataFrames, and what a run must know about its rows before it computes tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import schema
-from polydomo.pipeline.sql import BRIDGE, BROKERS_OWN, GATHER, gathered, hour_of, sql
+from polydomo.pipeline.sql import BRIDGE, BROKERS_OWN, GATHER, gathered, hour_of, is_gathered, sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _NOTHING = {schema.TEXT: "''", schema.BYTES: "X''"}
+FEW = 100  # segments that queries read one by one
+COMBINED = "_journal"  # the staged directory of combined segments
 BLOCK = 60  # keys in a block: a block of keys that occur is the bits of a long
 
 
-def frame(
-    spark: "SparkSession", kind: str, paths: Sequence[str], since: datetime | None = None, until: datetime | None = None
-) -> "DataFrame":
-    """The rows of segments, with the columns of the current version; what a segment lacks is empty."""
-    ddl = schema.ddl(kind)
-    if not paths:
-        return empty(spark, ddl)
+@dataclass
+class JournalFrames:
+    """The segments of a batch as DataFrames, between two times. In small batches, many segments are first written as one file: about
+    fifteen queries read them, and to open a file takes longer than to read a thousand rows."""
+
+    spark: "SparkSession"
+    staging: str
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        self._written: dict[tuple[str, ...], DataFrame] = {}
+        self._lock = Lock()  # the audit runs in a thread of its own
+
+    def frame(self, kind: str, paths: Sequence[str]) -> "DataFrame":
+        """The rows of segments, with the columns of the current version; what a segment lacks is empty."""
+        if not paths:
+            return empty(self.spark, schema.ddl(kind))
+        if len(paths) > FEW and is_gathered(self.spark):
+            with self._lock:
+                made = self._combined(kind, paths)
+        else:
+            made = frame(self.spark, kind, paths)
+        for moment, sign in ((self.since, ">="), (self.until, "<=")):
+            if moment is not None:
+                made = made.where(f"time {sign} timestamp'{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'")
+        return made
+
+    def _combined(self, kind: str, paths: Sequence[str]) -> "DataFrame":
+        key = kind, *paths
+        if key not in self._written:
+            place = f"{self.staging}/{COMBINED}/{kind}-{len(self._written)}"
+            frame(self.spark, kind, paths).write.mode("overwrite").option("compression", "snappy").parquet(place)
+            self._written[key] = gathered(self.spark.read.schema(schema.ddl(kind)).parquet(place))
+        return self._written[key]
+
+
+def frame(spark: "SparkSession", kind: str, paths: Sequence[str]) -> "DataFrame":
     columns = []
     for column in schema.COLUMNS[kind]:
         if column.since > 1 and column.type != schema.TIME:
             columns.append(f"coalesce({column.name}, {_NOTHING.get(column.type, '0')}) AS {column.name}")
         else:
             columns.append(column.name)
-    made = gathered(spark.read.schema(ddl).parquet(*paths)).selectExpr(*columns)
-    for moment, sign in ((since, ">="), (until, "<=")):
-        if moment is not None:
-            made = made.where(f"time {sign} timestamp'{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'")
-    return made
+    return gathered(spark.read.schema(schema.ddl(kind)).parquet(*paths)).selectExpr(*columns)
 
 
 def empty(spark: "SparkSession", ddl: str) -> "DataFrame":

@@ -7,7 +7,6 @@ tables side by side.
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -49,10 +48,9 @@ _SHARED_DDL = "run BIGINT, number BIGINT, memo STRING, keyed STRING, key STRING"
 class Inputs:
     """The segments of a batch, by kind."""
 
+    journal: bronze.JournalFrames
     dirty: dict[str, list[str]]  # of the hours to recompute
     near: dict[str, list[str]]  # of those, the hours around them, and earlier hours of requests that ended in them
-    since: datetime | None = None
-    until: datetime | None = None
 
 
 @dataclass
@@ -68,7 +66,7 @@ class Computation:
     step: Callable[[str], None] = lambda name: None
 
     def frame(self, kind: str, paths: Iterable[str]) -> "DataFrame":
-        return bronze.frame(self.spark, kind, list(paths), self.inputs.since, self.inputs.until)
+        return self.inputs.journal.frame(kind, list(paths))
 
     @cached_property
     def messages(self) -> "DataFrame":
@@ -87,6 +85,11 @@ class Computation:
     def near_records(self) -> "DataFrame":
         same = self.inputs.near[schema.REQUESTS] == self.inputs.dirty[schema.REQUESTS]
         return self.records if same else self.frame(schema.REQUESTS, self.inputs.near[schema.REQUESTS])
+
+    def tables_of_requests(self) -> None:
+        """Writes silver, and the tables that follow from it and from the journal."""
+        self.silver()
+        self.gold()
 
     # --- silver ---------------------------------------------------------------------------------------------------------------
 
@@ -231,3 +234,9 @@ def together(work: Sequence[Callable[[], None]], spark: "SparkSession") -> None:
     with ThreadPoolExecutor(THREADS) as pool:
         for done in [pool.submit(run, place) for place in range(len(work))]:
             done.result()
+
+
+def one_by_one(work: Sequence[Callable[[], None]], spark: "SparkSession") -> None:
+    """Runs functions one after the other."""
+    for one in work:
+        one()
