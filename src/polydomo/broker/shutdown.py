@@ -1,5 +1,6 @@
-"""Shutdown: the broker stops accepting requests, lets open ones finish, and disconnects its workers."""
+"""Shutdown: the broker stops accepting requests, lets open ones finish, and disconnects its workers and services."""
 
+from polydomo.broker.catalog.catalog import Catalog
 from polydomo.broker.cluster.bridging import Bridging
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.requests import outcomes, queues
@@ -27,8 +28,8 @@ def _stop_accepting(state: State, bridging: Bridging) -> None:
         session.may_request = False
 
 
-def shutdown(state: State, bridging: Bridging) -> None:
-    """Ends all open requests and disconnects all workers."""
+def shutdown(state: State, bridging: Bridging, catalog: Catalog) -> None:
+    """Ends all open requests and disconnects all workers and services of the catalog."""
     _stop_accepting(state, bridging)
     for session in list(state.sessions):
         for request in list(session.requests):
@@ -40,3 +41,7 @@ def shutdown(state: State, bridging: Bridging) -> None:
     for worker in list(state.workers):
         worker.session.dismiss(worker)
         registration.lose(state, worker, Departure.LEFT, registration.SHUTTING_DOWN)
+    for name in catalog.active_entries():
+        registrant = catalog.entries[name].session
+        if registrant is not None and not registrant.disconnected:
+            registrant.dismiss_service(name)

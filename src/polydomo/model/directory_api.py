@@ -25,6 +25,10 @@ class DirectoryApi:
         """Whether the service sends heartbeats over UDP and has missed none. Then it also gets the broker's over UDP."""
         raise NotImplementedError
 
+    def interval(self, name: str) -> float:
+        """The agreed heartbeat interval of an active entry; 0 if there is none."""
+        raise NotImplementedError
+
     def remove(self, name: str, address: str, why: str) -> bool:
         """Removes the entry. Returns False if there is no such active entry at that address."""
         raise NotImplementedError

@@ -46,3 +46,5 @@ class Tuning:
     skip_slow: bool = False  # beyond that, it misses messages; otherwise it is disconnected
     dbp_silent: bool = True  # a registration without a heartbeat interval is accepted and does not expire
     dbp_names: list[str] = field(default_factory=list)  # allow list; empty allows every name
+    dbp_require: list[str] = field(default_factory=list)  # fields that a registration must have
+    dbp_registered_only: bool = False  # only registered nodes may publish and offer services

@@ -20,15 +20,15 @@ def catalog_with(name: str = "camera", beat: float = 0.0, tuning: Tuning | None 
 
 def test_a_registered_service_is_found_as_it_described_itself() -> None:
     catalog = catalog_with()
-    assert catalog.lookup("camera") == {"name": "camera", "port": 1}
-    assert catalog.active_entries() == {"camera": {"name": "camera", "port": 1}}
+    assert catalog.lookup("camera") == {"name": "camera", "port": 1, "ip": HERE}
+    assert catalog.active_entries() == {"camera": {"name": "camera", "port": 1, "ip": HERE}}
     assert catalog.lookup("zzz") is None
 
 
 def test_the_same_address_replaces_a_registration() -> None:
     catalog = catalog_with(beat=5.0)
     assert catalog.register(11.0, "camera", HERE, {"name": "camera", "port": 2}, 0.0) == ""
-    assert catalog.lookup("camera") == {"name": "camera", "port": 2}
+    assert catalog.lookup("camera") == {"name": "camera", "port": 2, "ip": HERE}
     assert catalog.next_deadline() is None  # the second one agreed to no beats
     catalog.check_invariants()
 
@@ -45,14 +45,14 @@ def test_only_the_registered_address_may_update_beat_or_leave() -> None:
     assert catalog.update(11.0, "camera", THERE, {"port": 3}) != ""
     assert not catalog.heartbeat(11.0, "camera", THERE)
     assert not catalog.remove(11.0, "camera", THERE, "DISCONNECT")
-    assert catalog.lookup("camera") == {"name": "camera", "port": 1}
+    assert catalog.lookup("camera") == {"name": "camera", "port": 1, "ip": HERE}
     assert catalog.heartbeat(11.0, "camera", HERE)
 
 
 def test_an_update_changes_what_it_names_and_never_the_name() -> None:
     catalog = catalog_with()
     assert catalog.update(11.0, "camera", HERE, {"port": 2, "function": "images", "name": "other"}) == ""
-    assert catalog.lookup("camera") == {"name": "camera", "port": 2, "function": "images"}
+    assert catalog.lookup("camera") == {"name": "camera", "port": 2, "function": "images", "ip": HERE}
     assert "not registered" in catalog.update(11.0, "zzz", HERE, {})
     assert "seconds" in catalog.update(11.0, "camera", HERE, {"heartbeat": "often"})
 
@@ -126,7 +126,7 @@ def test_the_size_of_one_entry_is_limited() -> None:
     big: dict[str, object] = {"name": "camera", "function": "x" * MAX_CATALOG_INFO}
     assert "bytes" in catalog.register(11.0, "camera", HERE, big, 0.0)
     assert "bytes" in catalog.update(11.0, "camera", HERE, big)
-    assert catalog.lookup("camera") == {"name": "camera", "port": 1}
+    assert catalog.lookup("camera") == {"name": "camera", "port": 1, "ip": HERE}
 
 
 def test_the_size_of_all_entries_is_limited() -> None:

@@ -185,3 +185,17 @@ def test_no_broadcasts_to_a_service_without_heartbeats() -> None:
     scene.service.say(b"", dbp.UPDATE, NOW, b'{"name": "camera", "heartbeat": null}')
     assert scene.datagrams.receive(BEAT_OF_CAMERA, HOST) == BEAT
     assert scene.datagrams.due() is None
+
+
+def test_the_broadcast_has_each_time_format_that_services_use() -> None:
+    """A service that reads only 4-byte floats gets them; the others get a time with a better resolution."""
+    scene = Scene()
+    assert scene.datagrams.receive(udp.write(dbp.HEARTBEAT, "camera", WALL, dbp.FLOAT), HOST) == BEAT
+    (sent,) = scene.datagrams.beats([5246])
+    assert udp.read(sent) == udp.Datagram(dbp.HEARTBEAT, "5246", dbp.FLOAT)
+    other = scene.table.join(DbpSession, "tcp://192.0.2.8:40001")
+    other.say(b"", dbp.REGISTRATION, NOW, b'{"name": "radar", "heartbeat": 2}')
+    assert scene.datagrams.receive(udp.write(dbp.HEARTBEAT, "radar", WALL), "192.0.2.8") == BEAT
+    scene.table.wait(2.0)
+    found = [udp.read(sent) for sent in scene.datagrams.beats([5246])]
+    assert {datagram.time for datagram in found if datagram is not None} == {dbp.FLOAT, dbp.DOUBLE}

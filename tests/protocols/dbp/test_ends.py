@@ -83,7 +83,7 @@ def test_our_end_through_our_broker(kind: str) -> None:
     end.update({"name": "zzz"}, WALL)
     assert exchange() == [
         Approved({"heartbeat": 2.0}),
-        Acknowledged(),
+        Acknowledged({"heartbeat": 2.0}),
         Acknowledged(),
         Info({"camera": {**CAMERA, "heartbeat": 2, "port": 10}}, "No Registered Service With the Name zzz"),
         Denied("zzz is not registered"),

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.limits import MAX_CATALOG_INFO, ZOMBIE_TIME
-from polydomo.model.registration import WorkerTerms
+from polydomo.model.records import Worker
+from polydomo.model.registration import Refusal, WorkerTerms
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.dbp import session as dbp
 from polydomo.protocols.dbp.session import DbpSession
@@ -69,7 +70,7 @@ def test_the_published_client_s_dialogue() -> None:
     table.wait(100_000.0)
     client = table.join(DbpSession)
     command, body = ask(client, b"u_U", b"camera")
-    assert command == b"o_O" and json.loads(body) == {"camera": info}
+    assert command == b"o_O" and json.loads(body) == {"camera": {**info, "ip": "192.0.2.1"}}
     command, body = ask(client, b"u_U", b"zzz")
     assert (command, json.loads(body)) == (b"o_O", {"Error": "No Registered Service With the Name zzz"})
     assert table.notes.violations == []
@@ -83,7 +84,7 @@ def test_an_empty_info_request_lists_every_active_service() -> None:
     service_at(table, {"name": "radar"}, THERE)
     for body in ([b""], [], [b" , "]):
         answer = ask(client, b"u_U", *body)
-        assert json.loads(answer[1]) == {"camera": CAMERA, "radar": {"name": "radar"}}
+        assert json.loads(answer[1]) == {"camera": CAMERA, "radar": {"name": "radar", "ip": "192.0.2.2"}}
 
 
 def test_several_names_are_separated_by_commas_or_frames() -> None:
@@ -91,7 +92,7 @@ def test_several_names_are_separated_by_commas_or_frames() -> None:
     service_at(table, CAMERA)
     service_at(table, {"name": "radar"})
     client = table.join(DbpSession)
-    wanted = {"camera": CAMERA, "radar": {"name": "radar"}}
+    wanted = {"camera": CAMERA, "radar": {"name": "radar", "ip": "192.0.2.1"}}
     assert json.loads(ask(client, b"u_U", b"camera, radar")[1]) == wanted
     assert json.loads(ask(client, b"u_U", b"camera", b"radar")[1]) == wanted
     some = json.loads(ask(client, b"u_U", b"x,camera,y")[1])
@@ -164,9 +165,9 @@ def test_the_same_name_again_from_the_same_ip_replaces_the_registration() -> Non
     table = Table()
     service = service_at(table, CAMERA, HERE)
     service_at(table, {"name": "camera", "port": 10}, "tcp://192.0.2.1:2222")  # another connection, the same machine
-    assert table.broker.directory.lookup("camera") == {"name": "camera", "port": 10}
+    assert table.broker.directory.lookup("camera") == {"name": "camera", "port": 10, "ip": "192.0.2.1"}
     assert ask(service, b"UwU", write({"name": "camera", "port": 11}))[0] == b"OwO"
-    assert table.broker.directory.lookup("camera") == {"name": "camera", "port": 11}
+    assert table.broker.directory.lookup("camera") == {"name": "camera", "port": 11, "ip": "192.0.2.1"}
 
 
 def test_the_same_name_from_another_ip_is_denied_while_the_first_is_active() -> None:
@@ -234,6 +235,91 @@ def test_an_update_is_acknowledged_and_an_unregistered_one_denied() -> None:
     assert ask(stranger, b"UoU", b"nonsense")[0] == b"(O_O)"
     other = table.join(DbpSession, "tcp://192.0.2.1:3333")  # its own machine, on a new socket
     assert ask(other, b"UoU", write({"name": "camera", "port": 12}))[0] == b"u.u"
+
+
+def test_an_update_is_answered_with_the_newly_agreed_timing() -> None:
+    table = Table()
+    service = service_at(table, {**CAMERA, "heartbeat": 4})
+    assert ask(service, b"UoU", write({"heartbeat": 0.001})) == [b"u.u", b'{"heartbeat": 0.1}']
+    other = table.join(DbpSession, "tcp://192.0.2.1:3333")  # its own machine, on a new socket
+    assert ask(other, b"UoU", write({"name": "camera", "heartbeat": 7})) == [b"u.u", b'{"heartbeat": 7.0}']
+    assert ask(service, b"UoU", write({"heartbeat": None})) == [b"u.u", b""]
+
+
+def test_a_registration_without_an_address_gets_that_of_the_peer() -> None:
+    table = Table()
+    service = service_at(table, {"name": "radar", "ip": ""}, THERE)
+    assert table.broker.directory.lookup("radar") == {"name": "radar", "ip": "192.0.2.2"}
+    assert ask(service, b"UoU", write({"ip": None}))[0] == b"u.u"
+    assert table.broker.directory.lookup("radar") == {"name": "radar", "ip": "192.0.2.2"}
+    service_at(table, {"name": "sonar", "ip_address": "192.0.2.9"}, THERE)
+    assert table.broker.directory.lookup("sonar") == {"name": "sonar", "ip_address": "192.0.2.9"}
+
+
+def test_required_fields_are_refused_if_missing() -> None:
+    table = Table(Tuning(dbp_require=["ip", "port", "function", "heartbeat"]))
+    service = table.join(DbpSession, HERE)
+    reason = b"a registration must contain port, function, heartbeat (the setting dbp.require)"
+    assert ask(service, b"UwU", write({"name": "camera", "function": ""})) == [b"(O_O)", reason]
+    assert (
+        ask(service, b"UwU", write({"name": "camera", "port": 0, "function": "x", "heartbeat timing": 5}))[0] == b"OwO"
+    )
+    assert ask(service, b"UoU", write({"function": None}))[0] == b"(O_O)"
+    assert ask(service, b"UoU", write({"function": "y"}))[0] == b"u.u"
+
+
+def test_services_get_a_disconnect_when_the_broker_stops() -> None:
+    table = Table()
+    service = service_at(table, {**CAMERA, "heartbeat": 4})
+    other = table.join(DbpSession, "tcp://192.0.2.1:3333")
+    assert (
+        ask(other, b"UwU", write(CAMERA))[0] == b"OwO"
+    )  # replaced the first: only this connection has the service now
+    client = table.join(DbpSession)
+    table.broker.shutdown()
+    message = only(other.hear())
+    assert message[:2] == [b"", b"</3"] and message[3:] == [b""]
+    assert service.hear() == client.hear() == []
+
+
+def test_a_req_socket_gets_no_disconnect_when_the_broker_stops() -> None:
+    """It would take it for the reply to its next request."""
+    table = Table()
+    service = table.join(DbpSession, HERE)
+    link = ZmtpLink(table.hub, LinkHandler(), HERE, socket_type=b"ROUTER")
+    link.peer_type = b"REQ"
+    service.session.link = link
+    service.say(b"", b"UwU", FLOAT, write({**CAMERA, "heartbeat": 4}))
+    said = list(link.out)
+    assert said
+    table.broker.shutdown()
+    assert list(link.out) == said
+
+
+# --- dbp.registered_only ---
+
+
+def test_only_registered_nodes_offer_services_and_publish() -> None:
+    table = Table(Tuning(dbp_registered_only=True))
+    broker = table.broker
+    worker = table.join(EchoSession, HERE).session
+    stranger = table.join(EchoSession, THERE).session
+    refusal = broker.register_worker(worker, [b"echo"], None, WorkerTerms(1, 1))
+    assert isinstance(refusal, Refusal) and refusal.denied and "dbp.registered_only" in refusal.text
+    service = service_at(table, CAMERA, "tcp://192.0.2.1:2222")
+    made = broker.register_worker(worker, [b"echo"], None, WorkerTerms(1, 1))
+    assert isinstance(made, Worker)
+    assert isinstance(broker.register_worker(stranger, [b"echo"], None, WorkerTerms(1, 1)), Refusal)
+    broker.publish(stranger, b"t.one", b"\x00\x011")
+    broker.publish(worker, b"t.two", b"\x00\x012")
+    values = json.loads(ask(table.join(DbpSession), b"u_U", b"values:t.")[1])
+    assert values == {"values:t.": {"t.two": "2"}}
+    # ... and only as long as they are registered
+    service.say(b"", b"</3", FLOAT)
+    assert not made.alive and table.notes.departures[-1][0] == "left"
+    broker.publish(worker, b"t.two", b"\x00\x013")
+    values = json.loads(ask(table.join(DbpSession), b"u_U", b"values:t.")[1])
+    assert values == {"values:t.": {"t.two": "2"}}
 
 
 # --- heartbeats ---

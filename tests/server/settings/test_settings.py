@@ -134,6 +134,8 @@ def test_every_protocol_key_reaches_the_tuning() -> None:
         "mdx.worker_header": "B",
         "dbp.silent": False,
         "dbp.names": "x",
+        "dbp.require": "function",
+        "dbp.registered_only": True,
         "memo.queue_expiry": 1.7,
         "values.max_unsent": 4321,
         "values.slow": "skip",

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 from polydomo.limits import COST_ENTRY, DBP_LATE, MAX_CATALOG_BYTES, MAX_CATALOG_GONE, MAX_CATALOG_INFO, MAX_SERVICES
 from polydomo.model.records import LATE, LEFT, LOST, READY, REGISTERING, Session
 from polydomo.model.tuning import Tuning
-from polydomo.protocols.dbp.info import PublisherInfo, publisher, timing, wrong_name
+from polydomo.protocols.dbp.info import PublisherInfo, missing_fields, publisher, timing, with_address, wrong_name
 
 ACTIVE = (READY, LATE)
 
@@ -39,6 +39,7 @@ class CatalogEntry:
         self.session: Session | None = None  # the connection that registered it last; may be closed
         self.probed = float("-inf")  # when a datagram last triggered a probe of the service
         self.datagram = 0.0  # time of its last heartbeat over UDP; 0: never
+        self.datagram_time = ""  # the time format in it
 
 
 class Catalog:
@@ -48,6 +49,7 @@ class Catalog:
         self.tuning = tuning
         self.entries: dict[str, CatalogEntry] = {}
         self.publishers: dict[str, PublisherInfo | str] = {}  # publisher addresses of active services, or an error text
+        self.at: dict[str, int] = {}  # number of active entries by the address that registered them
         self.publishers_version = 0  # version of ``publishers``
         self.changed: list[CatalogEntry] = []  # entries whose state changed; the owner takes them from here
         self._gone: dict[str, None] = {}  # names of inactive entries, oldest first
@@ -75,6 +77,10 @@ class Catalog:
             return f"{name} may not register: it is not in the setting dbp.names"
         if not beat and not self.tuning.dbp_silent:
             return "a registration must include its heartbeat interval"
+        info = with_address(info, address)
+        wrong = self._lacks(info)
+        if wrong:
+            return wrong
         old = self._active(name)
         if old is not None and old.address != address:
             return f"{name} is already registered from {old.address}"
@@ -87,8 +93,10 @@ class Catalog:
         if old is not None:
             self._bytes -= old.size
             old.watch = 0
+        else:
+            self.at[address] = self.at.get(address, 0) + 1
         self._gone.pop(name, None)
-        entry = CatalogEntry(name, address, dict(info), size, beat, now)
+        entry = CatalogEntry(name, address, info, size, beat, now)
         entry.session = session
         entry.text = text
         self.entries[name] = entry
@@ -109,12 +117,15 @@ class Catalog:
             return f"{name} is not registered"
         if entry.address != address:
             return f"{name} is registered from {entry.address}"
-        info = {**entry.info, **changes, "name": name}
+        info = with_address({**entry.info, **changes, "name": name}, address)
         beat = timing(info, self.tuning.dbp_beat)
         if beat is None:
             return "the heartbeat interval must be a number of seconds above 0"
         if not beat and not self.tuning.dbp_silent:
             return "a registration must include its heartbeat interval"
+        wrong = self._lacks(info)
+        if wrong:
+            return wrong
         text, wrong = self._weigh(info, entry)
         if wrong:
             return wrong
@@ -139,7 +150,7 @@ class Catalog:
         self._beat(entry, now)
         return True
 
-    def udp_heartbeat(self, now: float, name: str, address: str) -> "CatalogEntry | None":
+    def udp_heartbeat(self, now: float, name: str, address: str, time: str) -> "CatalogEntry | None":
         """Handles a heartbeat over UDP: "it can keep a registered service alive only from its registered address". Returns None if it is
         ignored."""
         if not self.heartbeat(now, name, address):
@@ -147,6 +158,7 @@ class Catalog:
         entry = self.entries[name]
         if entry.beat:
             entry.datagram = now
+            entry.datagram_time = time
             self._by_datagram[name] = None
         return entry
 
@@ -168,6 +180,10 @@ class Catalog:
             elif not interval or entry.beat < interval:
                 interval = entry.beat
         return interval
+
+    def broadcast_times(self) -> "list[str]":
+        """The time formats of the services that use UDP, each once. Called after ``broadcast_interval``."""
+        return sorted({self.entries[name].datagram_time for name in self._by_datagram})
 
     def remove(self, now: float, name: str, address: str, why: str) -> bool:
         """Removes an entry. Returns False if no active entry at that address has this name."""
@@ -264,11 +280,19 @@ class Catalog:
         self._move(entry, state, now, cause)
         entry.watch = 0
         self._bytes -= entry.size
+        self.at[entry.address] -= 1
+        if not self.at[entry.address]:
+            del self.at[entry.address]
         self._gone[entry.name] = None
         if len(self._gone) > MAX_CATALOG_GONE:
             oldest = next(iter(self._gone))
             del self._gone[oldest]
             del self.entries[oldest]
+
+    def _lacks(self, info: "dict[str, object]") -> str:
+        """An error if a field of ``dbp.require`` is missing; otherwise ""."""
+        fields = missing_fields(info, self.tuning.dbp_require)
+        return f"a registration must contain {', '.join(fields)} (the setting dbp.require)" if fields else ""
 
     def _weigh(self, info: "dict[str, object]", old: "CatalogEntry | None") -> "tuple[str, str]":
         """``info`` as JSON, and an error if it is too large; otherwise ""."""
@@ -298,6 +322,7 @@ class Catalog:
         """For tests: checks that redundant state is consistent."""
         active = {name for name, entry in self.entries.items() if entry.state in ACTIVE}
         assert active.isdisjoint(self._gone) and active | set(self._gone) == set(self.entries)
+        assert sum(self.at.values()) == len(active) and {self.entries[name].address for name in active} == set(self.at)
         assert self._bytes == sum(self.entries[name].size for name in active)
         watched = [entry.name for _, number, entry in self._watch if number == entry.watch]
         assert len(watched) == len(set(watched))

@@ -3,7 +3,8 @@
 from typing import Protocol
 
 from polydomo.broker.catalog.catalog import Catalog, CatalogEntry
-from polydomo.model.records import LATE
+from polydomo.broker.catalog.registered_nodes import RegisteredNodes
+from polydomo.model.records import LATE, LEFT, LOST
 
 
 class CatalogListener(Protocol):
@@ -13,9 +14,10 @@ class CatalogListener(Protocol):
 
 
 class CatalogChanges:
-    def __init__(self, catalog: Catalog, listener: CatalogListener) -> None:
+    def __init__(self, catalog: Catalog, listener: CatalogListener, nodes: RegisteredNodes | None = None) -> None:
         self._catalog = catalog
         self._listener = listener
+        self._nodes = nodes
 
     def report(self) -> None:
         catalog = self._catalog
@@ -23,6 +25,8 @@ class CatalogChanges:
             changed, catalog.changed = catalog.changed, []
             for entry in changed:
                 self._listener.catalogued(entry)
+                if self._nodes is not None and entry.state in (LEFT, LOST):
+                    self._nodes.left(entry.address)
                 if entry.state == LATE and entry.datagram:
                     # "In the event of a missing beat, heartbeats will switch over to reliable TCP connections"
                     probe(entry)

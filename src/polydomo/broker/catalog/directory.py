@@ -65,6 +65,10 @@ class Directory(DirectoryApi):
     def beats_by_udp(self, name: str) -> bool:
         return self._catalog.beats_by_udp(self._state.now, name)
 
+    def interval(self, name: str) -> float:
+        entry = self._catalog.active(name)
+        return 0.0 if entry is None else entry.beat
+
     def remove(self, name: str, address: str, why: str) -> bool:
         known = self._catalog.remove(self._state.now, name, address, why)
         self._changes.report()

@@ -51,7 +51,7 @@ class UdpHeartbeats:
                 entry.probed = self._state.now  # departures can be forged, so the probes they trigger are limited
                 probe(entry)
             return GOODBYE
-        self._catalog.udp_heartbeat(self._state.now, datagram.name, host)
+        self._catalog.udp_heartbeat(self._state.now, datagram.name, host, datagram.time)
         self._changes.report()
         return BEAT
 
@@ -61,11 +61,13 @@ class UdpHeartbeats:
         return max(self._state.now, self.last_broadcast + interval) if interval else None
 
     def beats(self, ports: "list[int]") -> "list[bytes]":
-        """The datagrams to broadcast now, if due: one for each listener port that services may use."""
+        """The datagrams to broadcast now, if due: one for each listener port that services may use, and for each time format that the
+        services use."""
         state = self._state
         when = self.due()
         if when is None or state.now + TIME_TOLERANCE < when:
             return []
         self.last_broadcast = state.now
-        state.counters.datagrams[SENT] += len(ports)
-        return [udp.write(dbp.HEARTBEAT, str(port), state.now + state.wall) for port in ports]
+        times = self._catalog.broadcast_times()
+        state.counters.datagrams[SENT] += len(ports) * len(times)
+        return [udp.write(dbp.HEARTBEAT, str(port), state.now + state.wall, time) for port in ports for time in times]

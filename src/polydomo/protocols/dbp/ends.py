@@ -38,7 +38,9 @@ class Denied:
 
 @dataclass
 class Acknowledged:
-    """Acknowledges an update or a heartbeat."""
+    """Acknowledges an update or a heartbeat; an update with the agreed ``heartbeat`` interval."""
+
+    changes: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass
@@ -56,7 +58,7 @@ class DbpEnd:
     wire = "zmtp"
     socket_type = b"DEALER"
 
-    def __init__(self, time: str = dbp.FLOAT) -> None:
+    def __init__(self, time: str = dbp.DOUBLE) -> None:
         self.out: list[Frames] = []
         self.time = time
         self.name = ""
@@ -99,7 +101,7 @@ class DbpEnd:
         if command in (dbp.DENIED, dbp.DENIED_SEEN):
             return [Denied(body.decode(errors="replace"))]
         if command == dbp.ACKNOWLEDGE:
-            return [Acknowledged()]
+            return [Acknowledged(_object(body) if body else {})]
         if command == dbp.HEARTBEAT:
             self._say(dbp.ACKNOWLEDGE, b"", now)
             return []

@@ -1,7 +1,8 @@
 """The contents of a DBP registration: name, heartbeat interval, publisher.
 
 "Service information shall consist of the services name, ip address, port, function, and heartbeat timing at a minimum." The document
-defines no keys, and its own client sends ``name`` and little else, so only the name is required.
+defines no keys, and its own client sends ``name`` and little else, so only the name is required. A missing ip address is that of the peer;
+the setting ``dbp.require`` names further fields.
 """
 
 import base64
@@ -18,6 +19,8 @@ from polydomo.wire.frames import split
 
 # Keys of the heartbeat interval in seconds, as a number or a string.
 TIMING_KEYS = ("heartbeat_timing", "heartbeat timing", "heartbeat_interval", "heartbeat", "interval")
+
+IP_KEYS = ("ip", "ip address", "ip_address")
 
 ERROR = "Error"  # the key of the inactive warning in an info reply
 VALUES = "values:"  # prefix of a name in an info request that asks for the last values of topics
@@ -36,6 +39,26 @@ def wrong_name(name: object) -> str:
     if len(name.encode("utf-8", "surrogatepass")) > MAX_SERVICE_NAME:
         return f"a name of more than {MAX_SERVICE_NAME} bytes"
     return ""
+
+
+def with_address(info: "dict[str, object]", address: str) -> "dict[str, object]":
+    """The registration with the peer's address, if it names none."""
+    return dict(info) if any(info.get(key) for key in IP_KEYS) else {**info, "ip": address}
+
+
+def missing_fields(info: "dict[str, object]", required: "list[str]") -> "list[str]":
+    """The required fields that a registration does not have. Each spelling of the ip address or of the heartbeat timing will do."""
+    return [field for field in required if not any(_has_value(info.get(key)) for key in _spellings(field))]
+
+
+def _spellings(field: str) -> "tuple[str, ...]":
+    if field in IP_KEYS:
+        return IP_KEYS
+    return TIMING_KEYS if field in TIMING_KEYS else (field,)
+
+
+def _has_value(value: object) -> bool:
+    return value is not None and value != ""
 
 
 def values_to_json(messages: "list[bytes]", room: int) -> "tuple[dict[str, object], int]":

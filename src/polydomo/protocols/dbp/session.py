@@ -2,7 +2,7 @@
 
     client -> broker    u_U names                 broker -> client    o_O {name: information}
     service -> broker   UwU {information}         broker -> service   OwO [{changes}] or (O_O) reason
-                        UoU {name, changes}                           u.u or (O_O) reason
+                        UoU {name, changes}                           u.u [{timing}] or (O_O) reason
                         <3 name                                       u.u
                         </3 [name]                                    (nothing)
                         u.u                                           (nothing)
@@ -116,7 +116,7 @@ class DbpSession(ProtocolSession):
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
         self.address = host_of(link.peer)
-        self.time = FLOAT  # the time format of the peer
+        self.time = DOUBLE  # the time format of the peer
         self.name = ""  # the service that registered on this connection
         self.interval = 0.0  # its agreed heartbeat interval, at which the broker also sends heartbeats
         self.beating = False  # a timer for our next heartbeat is running
@@ -219,7 +219,7 @@ class DbpSession(ProtocolSession):
         self.name = name
         self._agree(interval)
         # "Optional configuration changes"
-        self._say(APPROVED, json.dumps({"heartbeat": interval}).encode() if interval else b"")
+        self._say(APPROVED, _timing(interval))
 
     def _update(self, body: "list[bytes]") -> None:
         changes = _read_object(body)
@@ -234,10 +234,10 @@ class DbpSession(ProtocolSession):
         if denial:
             self._say(DENIED, denial.encode("utf-8", "replace"))
             return
+        agreed = self.broker.directory.interval(name)
         if name == self.name:
-            interval = timing(self.broker.directory.lookup(name) or {}, self.broker.tuning.dbp_beat)
-            self._agree(interval or 0.0)
-        self._say(ACKNOWLEDGE, b"")
+            self._agree(agreed)
+        self._say(ACKNOWLEDGE, _timing(agreed))
 
     # --- DBP/Heartbeats ----------------------------------------------------------------------------------------------------------
 
@@ -258,8 +258,7 @@ class DbpSession(ProtocolSession):
     def _agree(self, interval: float) -> None:
         """ "Both broker and worker MUST send heartbeats at regular and agreed-upon intervals." Not to a REQ socket, which would take a
         heartbeat for the reply to its next request."""
-        link = self.link
-        if isinstance(link, ZmtpLink) and link.peer_type == b"REQ":
+        if self._is_req():
             return
         self.interval = interval
         if interval and not self.beating:
@@ -287,6 +286,16 @@ class DbpSession(ProtocolSession):
         if self.interval and name == self.name and not self.ended:
             self._say(HEARTBEAT, name.encode())
 
+    def dismiss_service(self, name: str) -> None:
+        """ "The broker MAY send DISCONNECT at any time": not to a REQ socket, which would take it for the reply to its next request."""
+        if name == self.name and not self.ended and not self._is_req():
+            self._say(DISCONNECT, b"")
+            self.ended = True
+
+    def _is_req(self) -> bool:
+        link = self.link
+        return isinstance(link, ZmtpLink) and link.peer_type == b"REQ"
+
     # --- violations ------------------------------------------------------------------------------------------------------------
 
     def _unexpected(self, command: bytes) -> None:
@@ -312,6 +321,11 @@ class DbpSession(ProtocolSession):
             self.link.send(frames.join([b"", command, moment, body]))
         else:  # one object shared by all clients, not copied
             self.link.send(frames.more([b"", command, moment]) + frames.head(len(body), False), body)
+
+
+def _timing(interval: float) -> bytes:
+    """The agreed heartbeat interval, as the body of an answer."""
+    return json.dumps({"heartbeat": interval}).encode() if interval else b""
 
 
 def _read_object(body: "list[bytes]") -> "dict[str, object] | None":

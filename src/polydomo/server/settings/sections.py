@@ -91,6 +91,14 @@ class Dbp:
         Tuning.dbp_silent, Flag(), "accept registrations without heartbeat timing, which never expire"
     )
     names: list[str] = setting([], TextList(), "names that may register; empty allows all")
+    require: list[str] = setting(
+        [], TextList(), "fields that a registration must have besides its name, such as function, port or heartbeat"
+    )
+    registered_only: bool = setting(
+        Tuning.dbp_registered_only,
+        Flag(),
+        "only nodes with an active registration, by IP address, may publish and offer services",
+    )
     listen: str = setting("", ListenAddress(), "additional listener for DBP only")
     beacon: str = setting(
         "off",

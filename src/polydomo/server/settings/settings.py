@@ -199,6 +199,8 @@ class Settings:
             objectives=self.by_service("objective"),
             dbp_silent=self.dbp.silent,
             dbp_names=list(self.dbp.names),
+            dbp_require=list(self.dbp.require),
+            dbp_registered_only=self.dbp.registered_only,
         )
 
     def by_service(self, option: str) -> PatternMap[Any]:
