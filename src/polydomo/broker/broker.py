@@ -12,6 +12,7 @@ from polydomo.broker.builtin import registry
 from polydomo.broker.catalog.catalog import Catalog
 from polydomo.broker.catalog.changes import CatalogChanges
 from polydomo.broker.catalog.directory import Directory
+from polydomo.broker.catalog.registered_nodes import RegisteredNodes
 from polydomo.broker.cluster.bridging import Bridging
 from polydomo.broker.cluster.siblings import Siblings
 from polydomo.broker.entropy import Entropy
@@ -89,7 +90,9 @@ class Broker(State, BrokerApi):
         parts.figures = Figures(state, self.catalog)
         self.monitor = parts.monitor = Monitor(state, self.publishing.subscriptions, self.catalog, parts.figures)
         self.publishing.greeter = self.monitor
-        self.changes = CatalogChanges(self.catalog, self.monitor)
+        nodes = RegisteredNodes(state, self.catalog) if self.tuning.dbp_registered_only else None
+        self.access.nodes = nodes
+        self.changes = CatalogChanges(self.catalog, self.monitor, nodes)
         self.schemas = parts.schemas = Schemas(state, self.access)
         self.logins = parts.logins = Logins(state)
         self.control = parts.control = Control(state)
@@ -467,8 +470,8 @@ class Broker(State, BrokerApi):
         shutdown.drain(self, self.bridging, self.control, self.parts.durable)
 
     def shutdown(self) -> None:
-        """Ends every open request and dismisses every worker."""
-        shutdown.shutdown(self, self.bridging)
+        """Ends every open request and dismisses every worker and every service of the catalog."""
+        shutdown.shutdown(self, self.bridging, self.catalog)
 
     # --- publishing
 

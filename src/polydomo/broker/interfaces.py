@@ -32,6 +32,15 @@ class Rights:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class Nodes:
+    """``dbp.registered_only`` (``catalog.registered_nodes``)."""
+
+    def denial(self, session: Session, right: str) -> str:
+        """Why the peer's node may not publish or offer services now; "" if it may, or for other rights."""
+        return ""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Routes:
     """Workers elsewhere: in other processes of this broker and at other brokers (``cluster.bridging``)."""
 

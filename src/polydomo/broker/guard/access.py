@@ -21,7 +21,7 @@ from polydomo.broker.guard.rules import (
     AccessRules,
     Quota,
 )
-from polydomo.broker.interfaces import Rights
+from polydomo.broker.interfaces import Nodes, Rights
 from polydomo.broker.reserved_names import MONITOR, is_reserved
 from polydomo.broker.state import State
 from polydomo.limits import ACCESS_ANSWERS, RESUME_FRACTION
@@ -42,12 +42,13 @@ class Usage:
 
 
 class Access(Rights):
-    __slots__ = ("_free", "_known", "_state", "_usage", "in_force", "resume_at", "rules")
+    __slots__ = ("_free", "_known", "_state", "_usage", "in_force", "nodes", "resume_at", "rules")
 
     def __init__(self, state: State) -> None:
         self._state = state
         self.rules: AccessRules | None = None
         self.in_force = False
+        self.nodes: Nodes | None = None  # with ``dbp.registered_only``
         self.resume_at = 0.0  # when the next throttled client may continue; 0: no client is throttled
         self._known: dict[tuple[str, str, str], bool] = {}  # decisions already sent to the recorder
         self._usage: dict[str, Usage] = {}
@@ -84,6 +85,12 @@ class Access(Rights):
 
     def denial(self, session: Session, right: str, name: bytes | str) -> str:
         """Why the peer does not have the right now; "" if it has it. A denial is counted and recorded."""
+        if self.nodes is not None:
+            why = self.nodes.denial(session, right)
+            if why:
+                principal = acting(session, right)
+                text = name if isinstance(name, str) else name.decode(errors="backslashreplace")
+                return self._denied(session, principal, right, text, why)
         return "" if self.rules is None else self._decide(session, acting(session, right), right, name)
 
     def denial_of(self, request: Request, right: str, name: bytes | str) -> str:
@@ -102,8 +109,10 @@ class Access(Rights):
             self._record(key, allowed)
         if allowed:
             return ""
+        return self._denied(session, principal, right, text, denial(principal, right, text))
+
+    def _denied(self, session: Session, principal: str, right: str, text: str, why: str) -> str:
         state = self._state
-        why = denial(principal, right, text)
         state.counters.denied[right] = state.counters.denied.get(right, 0) + 1
         state.recorder.denied(session, principal, right, text, why)
         return why
