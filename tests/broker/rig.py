@@ -143,6 +143,9 @@ class Peer(ProtocolSession):
 
     # --- as a client
 
+    def client_id_of(self, request: Request) -> bytes:
+        return request.ref if isinstance(request.ref, bytes) else b""
+
     def ask(self, body: bytes = b"body", service: bytes = b"echo", **options: float) -> Request | None:
         return self.ask_with_key(b"", body, service, **options)
 

@@ -6,11 +6,21 @@ from sim.durable import run_seed
 from sim.mutants_durable import MUTANTS, SEEDS, DurableMutant, find
 from tests.forms import replaces_core
 
+FAILED_BEFORE = (
+    2026112257,  # a submission that was repeated after its record was damaged was taken for another one
+    771100985,  # Titanic's answer was JSON while the store did not answer
+)
+
 
 @pytest.mark.parametrize("first", range(1, 21, 5))
 def test_some_seeds_hold(first: int) -> None:
     for seed in range(first, first + 5):
         assert run_seed(seed)[1] == "", f"python -m sim.durable --seeds 1 --first {seed}"
+
+
+@pytest.mark.parametrize("seed", FAILED_BEFORE)
+def test_a_seed_that_failed_before_holds(seed: int) -> None:
+    assert run_seed(seed)[1] == "", f"python -m sim.durable --seeds 1 --first {seed}"
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ ACCEPT: Final = b"polydomo.accept"  # (``jobs.relay``) only for the processes of
 JOIN: Final = b"polydomo.join"  # (``sharing.keyed``) likewise
 OWN: Final = b"polydomo."
 MMI: Final = b"mmi."
+TITANIC: Final = b"titanic."  # (RFC 9) if the broker has a job store
 
 
 def is_reserved(name: bytes) -> bool:

@@ -78,6 +78,24 @@ def test_a_bridge_that_is_lost_with_requests_that_have_ended_brings_no_service_b
     net.check()
 
 
+def test_a_request_that_joins_a_run_of_a_retracted_service_leaves_no_empty_service(net: Net) -> None:
+    a, b = net.node("a"), net.node("b")
+    worker = b.worker(b"s")
+    net.bridge(a, b)
+    net.settle()
+    first, second = a.peer(), a.peer()
+    first.ask(b"s", key=b"k")
+    net.settle()
+    a.broker.bridge_offers(next(iter(a.broker.bridging.learned)), b"s", ())  # RETRACT; the request is still there
+    second.ask(b"s", key=b"k")
+    assert not a.broker.services
+    net.check()
+    worker.final(b"done")
+    net.settle()
+    assert [peer.answers for peer in (first, second)] == [[(None, "ok", b"done")]] * 2
+    net.check()
+
+
 def test_a_bridge_is_lost_after_it_retracted_what_it_still_works_on(net: Net) -> None:
     """The request is requeued at a service that was removed meanwhile: it must not wait for ever."""
     a, b = net.node("a", Policy(queue_expiry=10.0)), net.node("b")

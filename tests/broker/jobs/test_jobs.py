@@ -355,6 +355,16 @@ def test_a_run_that_is_being_stored_is_not_made_twice_by_a_failover(world: World
     assert not world.started and len(other.jobs.open) == 1
 
 
+def test_a_repeated_submission_of_a_damaged_job_is_not_taken_for_another_one() -> None:
+    first, repeated = (states.Job("A", b"work", b"x", 0.0) for _ in range(2))
+    first.service = b"wosk"  # a flipped bit on disk
+    assert not repeated.repeats(first)
+    first.condemn("the stored job is damaged")
+    assert repeated.repeats(first)
+    first.principal = "alice"
+    assert not repeated.repeats(first)
+
+
 @pytest.mark.parametrize(("missed", "count"), [("once", 1), ("skip", 0)])
 def test_missed_runs(world: World, missed: str, count: int) -> None:
     schedule(world, "0 * * * *", missed)

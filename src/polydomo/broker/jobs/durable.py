@@ -26,7 +26,7 @@ from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, St
 from polydomo.broker.jobs.policy import JobListener, JobPolicy
 from polydomo.broker.jobs.schedules import Schedules
 from polydomo.broker.requests import outcomes, parking, transitions
-from polydomo.broker.reserved_names import is_reserved
+from polydomo.broker.reserved_names import TITANIC, is_reserved
 from polydomo.broker.state import State
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.errors import SettingError
@@ -38,7 +38,7 @@ from polydomo.model.name_patterns import PatternMap
 from polydomo.model.outcomes import DENIED, FAILED, KEY_REUSED, OK, REFUSED, SHUTDOWN, TIMEOUT
 from polydomo.model.records import DONE, PARKED, Request, Session
 from polydomo.model.request_options import RequestOptions
-from polydomo.wire.frames import Body, frame
+from polydomo.wire.frames import Body, frame, join
 
 Zones = Callable[[str], tzinfo]
 
@@ -384,14 +384,18 @@ class Durable:
     def reply(self, request: Request, header: Row, body: Body = b"") -> None:
         self.answer(request, answer_body(header, body))
 
-    def fail(self, request: Request, code: str, text: str) -> None:
-        self.answer(request, answer_body(error_header(code, text)))
+    def fail(self, request: Request, code: str, text: str, leader: str = "") -> None:
+        """Answers with an error, in the form of the service: Titanic's answers begin with a status."""
+        if request.service.name.startswith(TITANIC):
+            self.answer(request, join([b"500", text.encode()]))
+            return
+        header = error_header(code, text)
+        if leader:
+            header["leader"] = leader
+        self.answer(request, answer_body(header))
 
     def refuse(self, request: Request, error: StoreError) -> None:
-        header = error_header(error.code, error.text)
-        if self.jobs.leader:
-            header["leader"] = self.jobs.leader
-        self.answer(request, answer_body(header))
+        self.fail(request, error.code, error.text, self.jobs.leader)
 
     def why_pending(self, service: bytes) -> str:
         """Why a job has no result."""

@@ -167,6 +167,8 @@ class Job:
 
     def repeats(self, first: "Job") -> bool:
         """Whether this job is the same submission as a stored one with the same id or key."""
+        if first.damage:  # it was found by its id or key; what else is left of it cannot be compared
+            return first.principal in ("", self.principal)
         if self.principal != first.principal or self.service != first.service:
             return False
         if self.fingerprint and first.fingerprint:

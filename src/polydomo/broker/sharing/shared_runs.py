@@ -6,6 +6,7 @@ one internal request per run. So deadlines, cancellation, the journal and outcom
 Two owners use it and decide which requests share a run: ``memoised`` (equal bodies) and ``keyed`` (equal keys).
 """
 
+from polydomo.broker import service_table
 from polydomo.broker.guard import backpressure
 from polydomo.broker.requests import dispatch, outcomes, replies
 from polydomo.broker.state import State
@@ -126,6 +127,8 @@ class SharedRuns(ProtocolSession):
         self._holds[request] = run
         for part in run.parts or ():
             self.broker.partial(self.worker, request.token, part)
+        # Acceptance made the service known; if it left while a worker or a bridge still holds the run, nobody offers it.
+        service_table.forget_unused(self.state, request.service)
 
     def _client(self, asker: Session) -> RunClient:
         client = self._clients.get(asker)
