@@ -34,6 +34,7 @@ def live(world: World, seed: int, steps: int = 400) -> None:
     """A broker's life with all that can happen in it: chains, losses, late replies, cancelled and refused requests."""
     dice = random.Random(seed)
     clients = [world.client(takes_partials=bool(i % 2)) for i in range(3)]
+    clients[0].has_client_ids = True
     workers: list[Peer] = []
     services = [b"echo", b"resize", b"name\xff"]
     for _ in range(steps):

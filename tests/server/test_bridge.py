@@ -366,10 +366,12 @@ def test_two_machines_and_a_cable_that_is_pulled(machines: Machines, tmp_path: P
         running(machines.at(0, "work", "upper", "--to", far, "--", "tr", "a-z", "A-Z"), "offering"),
         running(machines.at(1, "up", "--bridge", far, "--data", str(tmp_path / "b"), *up), '"ready"'),
     ):
+        wait_for(lambda: offered(machines))
         assert called(machines, "one") == "ONE"
         machines.pull()
         wait_for(lambda: not offered(machines))
         machines.plug()
+        wait_for(lambda: offered(machines))
         assert called(machines, "two") == "TWO"
 
 

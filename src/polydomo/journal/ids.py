@@ -10,6 +10,7 @@ from polydomo.broker.requests.request_ids import (
     decode,
     encode,
     id_text,
+    is_id,
     parse,
     run_name,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "decode",
     "encode",
     "id_text",
+    "is_id",
     "parse",
     "run_name",
 ]

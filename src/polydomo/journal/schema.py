@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow
 
-VERSION = 3
+VERSION = 4
 
 MESSAGES = "messages"
 REQUESTS = "requests"
@@ -233,6 +233,7 @@ _MESSAGES = (
         "epoch created",
     ),
     Column("once", TEXT, 3, "`job`: what must happen only once: the outcome of a job, a run of a schedule"),
+    Column("client_id", TEXT, 4, "`accepted`: the client's own id of the request, as in `requests`", "text client_id"),
 )
 
 _REQUESTS = (
@@ -290,6 +291,14 @@ _REQUESTS = (
         TEXT,
         3,
         "id of the durable job that it is an attempt of (`client_protocol` `job`), or whose outcome it waited for",
+    ),
+    Column(
+        "client_id",
+        TEXT,
+        4,
+        "the client's own id of the request: MDX's request id, eMQP's MSGID, DCP's metadata parts separated by spaces; the first "
+        "128 bytes, bytes that are not UTF-8 as \\xNN. HTTP's `traceparent` is in `trace`",
+        "text client_id",
     ),
 )
 

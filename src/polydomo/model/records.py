@@ -329,6 +329,7 @@ class Session(LinkHandler):
         False  # a request at a limit is rejected, because the protocol can report it; other clients are paused
     )
     deadline_is_patience = False  # its deadlines are how long the client waits; a durable job continues without it
+    has_client_ids = False  # its requests have ids that the client chose: ``client_id_of`` returns them
     is_internal = False  # the broker's own client, which runs jobs
     runs_shared = (
         False  # of ``broker/sharing/shared_runs.py``: its requests are runs that several clients' requests share
@@ -390,6 +391,10 @@ class Session(LinkHandler):
     def request_name(self, request: Request) -> str:
         """The id of one of its requests, for logs."""
         return ""
+
+    def client_id_of(self, request: Request) -> bytes:
+        """The id that the client gave one of its requests, for the journal; called only if ``has_client_ids``."""
+        return b""
 
     def find_request(self, identity: bytes) -> Request | None:
         """The open request of this client with this id, where ``polydomo.abandon`` may name one."""
@@ -463,6 +468,9 @@ class Session(LinkHandler):
 
     def probe(self, name: str) -> None:
         """The service missed a heartbeat, or a datagram announced that it leaves: probes it over this connection, where it registered."""
+
+    def dismiss_service(self, name: str) -> None:
+        """The broker shuts down: sends DISCONNECT to the service, which registered over this connection, and nothing after it."""
 
     def on_timer(self, key: object) -> None:
         """A timer set with ``BrokerApi.set_timer`` is due."""

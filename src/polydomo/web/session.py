@@ -423,6 +423,10 @@ class HttpSession(ProtocolSession):
         options = options_of(not wait, key.encode("utf-8", "replace"))
         return self.broker.request(self, service, body, exchange, deadline, options)
 
+    def client_id_of(self, request: Request) -> bytes:
+        ref = request.ref
+        return ref.trace.encode() if isinstance(ref, Exchange) else b""
+
     def facts_of(self, ref: object) -> "tuple[str, str]":
         return "", ref.trace if isinstance(ref, Exchange) else ""
 

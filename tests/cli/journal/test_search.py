@@ -3,11 +3,14 @@
 import json
 import select
 import signal
+import urllib.request
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
 import polydomo
 from polydomo.cli.journal import search
@@ -85,9 +88,51 @@ def test_an_unknown_request(journalled: Broker, request_: str) -> None:
     assert result.returncode == 1 and f"has no rows of a request or job {request_}" in complaint(result)
 
 
-def test_not_an_id(journalled: Broker) -> None:
+def test_a_client_id_that_no_request_has(journalled: Broker) -> None:
     result = run("trace", "what?", "--to", journalled.url)
-    assert result.returncode == 2 and "is not a request id" in complaint(result)
+    assert result.returncode == 1 and "nor of a request to which its client gave that id" in complaint(result)
+
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def asked_with_own_id(broker: Broker, protocol: str) -> str:
+    """Calls ``echo`` in the raw frames of a protocol, with an id of the client's own; returns the id."""
+    if protocol == "http":
+        headers = {"traceparent": TRACE}
+        call = urllib.request.Request(f"{broker.url.replace('tcp', 'http')}/v1/call/echo", b"hi", headers)
+        with urllib.request.urlopen(call, timeout=30) as answer:
+            assert answer.read() == b"hi"
+        return TRACE
+    identity = f"{protocol}-{uuid.uuid4()}"
+    own = identity.encode()
+    frames = {
+        "mdx": [b"MDXC01", b"\x01", b"echo", own, b"hi"],
+        "emqp": [b"", b"eMQP/1.0", b"REQUEST", own, b"echo", b"reply-requested", b"hi"],
+        "dcp": [b"", b"DGBX\x01", b"\x04", b"echo", b"", own, b"part", b"", b"hi"],
+    }[protocol]
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.connect(broker.url)
+        socket.send_multipart(frames)
+        assert socket.poll(30_000)
+        assert b"hi" in socket.recv_multipart()
+        socket.close(0)
+    return f"{identity} part" if protocol == "dcp" else identity
+
+
+@pytest.mark.parametrize("protocol", ["mdx", "emqp", "dcp", "http"])
+def test_a_request_is_found_by_the_id_that_its_client_gave_it(journalled: Broker, protocol: str) -> None:
+    worker = polydomo.Worker(journalled.url)
+    worker.add("echo", lambda call: call.body)
+    with worker:
+        identity = asked_with_own_id(journalled, protocol)
+        (row,) = found(journalled, "--client-id", identity)
+        assert (row["client_protocol"], row["service"]) == (protocol, "echo")
+        assert row["trace" if protocol == "http" else "client_id"] == identity
+        for name in (identity, TRACE.split("-")[1]) if protocol == "http" else (identity,):
+            traced = run("trace", name, "--to", journalled.url)
+            assert traced.stdout.decode().startswith(row["request"]), traced.stderr
+    assert found(journalled, "--client-id", "nobody") == []
 
 
 def test_a_broker_without_a_journal(tmp_path: Path) -> None:

@@ -51,6 +51,27 @@ def test_columns_and_rows_say_the_same(seed: int) -> None:
     assert by_columns(recorder) == rows
 
 
+@pytest.mark.parametrize("level", [MESSAGES, REQUESTS])
+def test_the_id_that_the_client_gave_a_request_is_in_its_rows(level: str) -> None:
+    world, recorder = journalled(Levels(level))
+    worker = world.worker()
+    client, other = world.client(), world.client()
+    client.has_client_ids = True
+    for asker, identity in ((client, b"order 7"), (client, b"\xff" + 200 * b"x"), (other, b"not recorded")):
+        asker.ask(identity)
+        worker.answer()
+    client.ask(b"lost")
+    worker.close()
+    world.worker().fail()
+    found = by_columns(recorder)
+    assert found == recorder.rows()
+    wanted = ["order 7", "\\xff" + 127 * "x", "", "lost"]
+    assert [row["client_id"] for row in found if "request" in row] == wanted
+    assert [row["client_id"] for row in found if row.get("event") == "accepted"] == (
+        wanted if level == MESSAGES else []
+    )
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_any_life_keeps_the_rules(seed: int) -> None:
     world, recorder = journalled()

@@ -12,7 +12,7 @@ from polydomo.broker.observe.parts import Parts
 from polydomo.broker.requests import outcomes
 from polydomo.broker.requests.request_names import request_name
 from polydomo.broker.state import State
-from polydomo.limits import MAX_LISTED, TOPIC_PREVIEW
+from polydomo.limits import JOURNAL_CLIENT_ID, MAX_LISTED, TOPIC_PREVIEW
 from polydomo.model.json_form import iso_time, microseconds
 from polydomo.model.outcomes import ABANDON_MARK, CANCELLED, CLIENT_CANCELLED, CLIENT_TIMEOUT, TIMEOUT
 from polydomo.model.records import DONE, HELD, PARKED, QUEUED, Request, Service, Session, Worker
@@ -210,6 +210,7 @@ def request_row(state: State, request: Request) -> Row:
         "request": request_name(state, request),
         "service": text(request.service.name),
         "client": f"c{request.session.number}",
+        "client_id": text(request.session.client_id_of(request)[:JOURNAL_CLIENT_ID]),
         "protocol": request.session.protocol,
         "state": _state(request),
         "state_since": iso_time(state.wall + since),

@@ -79,6 +79,15 @@ def requests(
         str | None,
         typer.Option(metavar="TIME", help="Show finished requests that took at least this long, such as 500ms."),
     ] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option(
+            "--client-id",
+            metavar="ID",
+            help="Show finished requests to which their client gave this id: MDX's request id, eMQP's MSGID, DCP's metadata, HTTP's "
+            "traceparent or its trace id.",
+        ),
+    ] = None,
     most: Annotated[int, typer.Option(metavar="N", min=1, help="Show at most the last N finished requests.")] = 100,
     journal: search.Directory = None,
 ) -> None:
@@ -92,10 +101,11 @@ def requests(
     - `polydomo requests`
     - `polydomo requests --since 10m --service resize --outcome failed`
     - `polydomo requests --since 1h --slower 500ms`
+    - `polydomo requests --client-id 4bf92f3577b34da6a3ce929d0e0e4736`
     - `polydomo requests --json | jq 'map(select(.state == "queued")) | length'`
     """
     wanted = search.RequestFilter(
-        search.seconds("--since", since), service, outcome, search.seconds("--slower", slower), most
+        search.seconds("--since", since), service, outcome, search.seconds("--slower", slower), most, client_id
     )
     if wanted.any() or journal is not None:
         search.show_found(journal, to, wanted, json)

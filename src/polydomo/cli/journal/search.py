@@ -46,7 +46,8 @@ def trace(
         str,
         typer.Argument(
             metavar="REQUEST",
-            help="Id of the request or of a durable job, or number of a request in the broker's last run.",
+            help="Id of the request or of a durable job, number of a request in the broker's last run, or the client's own id: "
+            "MDX's request id, eMQP's MSGID, DCP's metadata, HTTP's traceparent or its trace id.",
         ),
     ],
     journal: Directory = None,
@@ -60,34 +61,20 @@ def trace(
     - `polydomo trace 01M7F9Y9XBAXCJK5RP00000002`
     - `polydomo trace 17`
     - `polydomo trace "$(polydomo submit render scene.blend)"`
+    - `polydomo trace 4bf92f3577b34da6a3ce929d0e0e4736`
     - `polydomo trace 17 --journal /var/lib/polydomo/journal`
     """
-    from polydomo.journal import ids
-    from polydomo.journal.reading.job_story import job_story
-    from polydomo.journal.reading.story import story_of
-
     found = find(journal, to)
-    if request.isdecimal() and len(request) < ids.LENGTH:
-        run = found.run or found.reader.last_run()
-        if run is None:
-            raise PolydomoError(f"the journal in {found.directory} is empty")
-        number, since = int(request), None
-    else:
-        known = ids.parse(request)
-        run, number = known.run, known.number
-        from polydomo.journal.reading.reader import moment
-
-        since = moment(known.accepted_ms / 1000 - 1)
-    story = story_of(found.reader, run, number, since)
-    if story is None and since is not None:
-        # The ids of jobs look the same. A client makes them, and its clock may be ahead of the broker's.
-        story = job_story(found.reader, request.upper(), since - timedelta(days=1))
+    story = _story(found, request)
     print_problems(found.reader)
     if story is None:
         earlier = (
-            "" if since is not None else "; a number refers to the broker's last run, use the id for earlier requests"
+            "; a number refers to the broker's last run, use the id for earlier requests" if request.isdecimal() else ""
         )
-        raise PolydomoError(f"the journal in {found.directory} has no rows of a request or job {request}{earlier}")
+        raise PolydomoError(
+            f"the journal in {found.directory} has no rows of a request or job {request}, nor of a request to which its client gave "
+            f"that id{earlier}"
+        )
     if json:
         show_json(
             {
@@ -108,6 +95,37 @@ def trace(
         return
     for line in lines(story):
         typer.echo(clean(line))
+
+
+def _story(found: "OpenedJournal", request: str) -> "Story | None":
+    """By the number, the broker's id, the id of a job, or the client's own id: the first of these that the journal knows."""
+    from polydomo.journal import ids
+    from polydomo.journal.reading.client_ids import requests_named
+    from polydomo.journal.reading.job_story import job_story
+    from polydomo.journal.reading.reader import moment
+    from polydomo.journal.reading.story import story_of
+
+    story = None
+    if request.isdecimal() and len(request) < ids.LENGTH:
+        run = found.run or found.reader.last_run()
+        if run is None:
+            raise PolydomoError(f"the journal in {found.directory} is empty")
+        story = story_of(found.reader, run, int(request))
+    elif ids.is_id(request):
+        known = ids.parse(request)
+        since = moment(known.accepted_ms / 1000 - 1)
+        story = story_of(found.reader, known.run, known.number, since)
+        # The ids of jobs look the same. A client makes them, and its clock may be ahead of the broker's.
+        story = story or job_story(found.reader, request.upper(), since - timedelta(days=1))
+    if story is None:
+        named = requests_named(found.reader, request)
+        if len(named) > 1:
+            note = f"{len(named)} requests have the client id {request}; this is the last one, requests --client-id lists them"
+            typer.echo(f"polydomo: {note}", err=True)
+        if named:
+            _, run, number = named[-1]
+            story = story_of(found.reader, run, number)
+    return story
 
 
 def lines(story: "Story") -> list[str]:
@@ -131,9 +149,10 @@ class RequestFilter:
     outcome: str | None = None
     slower: float | None = None  # seconds
     most: int = 100
+    client_id: str | None = None
 
     def any(self) -> bool:
-        return not (self.since is None and self.service is None and self.outcome is None and self.slower is None)
+        return any(value is not None for value in (self.since, self.service, self.outcome, self.slower, self.client_id))
 
 
 def search(reader: "Reader", wanted: RequestFilter) -> list[Row]:
@@ -152,6 +171,10 @@ def search(reader: "Reader", wanted: RequestFilter) -> list[Row]:
         conditions.append(pc.field("outcome") == wanted.outcome)
     if wanted.slower is not None:
         conditions.append(pc.field("total_us") >= round(wanted.slower * 1e6))
+    if wanted.client_id is not None:
+        from polydomo.journal.reading.client_ids import has_client_id
+
+        conditions.append(has_client_id(wanted.client_id))
     where = None
     for condition in conditions:
         where = condition if where is None else where & condition

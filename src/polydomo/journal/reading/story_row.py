@@ -46,6 +46,7 @@ def facts(finished: Row) -> Row:
         "total_us": finished["total_us"],
         "wait_us": finished["wait_us"],
         "trace": finished.get("trace", ""),
+        "client_id": finished.get("client_id", ""),
     }
 
 

@@ -78,7 +78,7 @@ _PACKED_ACCEPTED = "seq time number client service size queue workers waits"
 ACCEPTED = Form(
     _PACKED_ACCEPTED,
     {"event": lambda values: schema.ACCEPTED, "connection": lambda values: values.get("client")},
-    {"allowed": "allowed", "principal": "origins", "body": "bodies"},
+    {"allowed": "allowed", "principal": "origins", "body": "bodies", "client_id": "client_ids"},
 )
 QUEUED = Form(
     _PACKED_ACCEPTED.replace("seq", "first_seq").replace("queue", "before"),
@@ -158,17 +158,18 @@ _END: dict[str, Any] = {
     "outcome": OK,
     "body": b"",  # of the final reply, if payloads are recorded
 }
-_END |= _defaults(REQUESTS, {*_PACKED_ENDED.split(), *_ENDED, *_END})
+_END_TABLES = {"client_id": "client_ids"}
+_END |= _defaults(REQUESTS, {*_PACKED_ENDED.split(), *_ENDED, *_END, *_END_TABLES})
 EndDetails: Any = _named("EndDetails", list(_END), defaults=list(_END.values()))
 USUAL_END = EndDetails()
-ENDED = Form(_PACKED_ENDED, _ENDED, more=tuple(_END))
+ENDED = Form(_PACKED_ENDED, _ENDED, _END_TABLES, more=tuple(_END))
 FINAL = Form(_PACKED_ENDED, _FINAL, more=("released", "outcome", "reason", "body"))
 
 # Any other event of ``messages``. Only the first three fields have no default.
 _RARE = _defaults(MESSAGES, {"seq", "event"})
 RareEvent: Any = _named("RareEvent", ["seq", "time", "event", *_RARE], defaults=list(_RARE.values()))
 RARE = Form("", {}, more=RareEvent._fields)
-_TABLE_DEFAULTS = {name: _RARE[name] for form in (ACCEPTED, DISPATCHED) for name in form.tables}
+_TABLE_DEFAULTS = {name: _RARE[name] for form in (ACCEPTED, DISPATCHED, ENDED) for name in form.tables}
 
 
 class Peer(NamedTuple):
@@ -220,6 +221,7 @@ class Chunk:
         "allowed",
         "bodies",
         "body_bytes",
+        "client_ids",
         "dispatched",
         "ended",
         "first",
@@ -246,12 +248,14 @@ class Chunk:
         self.allowed: dict[int, int] = {}  # by the sequence number of an ACCEPTED or DISPATCHED, with access control
         # By that of an ACCEPTED that the broker itself or a bridge sent: its principal.
         self.origins: dict[int, str] = {}
+        self.client_ids: dict[int, bytes] = {}  # by the sequence number of an ACCEPTED or ENDED
         self.more: dict[int, Any] = {}  # EndDetails, by the sequence number of the ENDED
 
     def memory(self) -> int:
         """Its size in bytes, estimated."""
         packed = len(self.accepted) + len(self.dispatched) + len(self.ended)
-        return packed + self.body_bytes + limits.COST_EVENT * (len(self.steps) + len(self.more))
+        ids = limits.COST_CLIENT_ID * len(self.client_ids)
+        return packed + self.body_bytes + ids + limits.COST_EVENT * (len(self.steps) + len(self.more))
 
 
 def text(name: bytes) -> str:

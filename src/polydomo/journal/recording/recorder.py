@@ -178,6 +178,13 @@ class JournalRecorder(Recorder):
         if self.wants_bodies and self._bodies.get(service.name):
             self.chunk.bodies[seq] = body = bytes(request.body[: self.run.max_body + 1])
             self.chunk.body_bytes += len(body)
+        if session.has_client_ids:
+            self._client_id(seq, request)
+
+    def _client_id(self, seq: int, request: Request) -> None:
+        identity = request.session.client_id_of(request)
+        if identity:
+            self.chunk.client_ids[seq] = identity[: limits.JOURNAL_CLIENT_ID]
 
     def dispatched(self, request: Request, worker: Worker) -> None:
         service = request.service
@@ -227,6 +234,8 @@ class JournalRecorder(Recorder):
             len(request.body),
             request.reply_size,
         )
+        if request.session.has_client_ids:
+            self._client_id(seq, request)
         if seq >= self._full:
             self.hand_over()
 
@@ -287,6 +296,8 @@ class JournalRecorder(Recorder):
             len(request.body),
             request.reply_size,
         )
+        if request.session.has_client_ids:
+            self._client_id(seq, request)
         if seq >= self._full:
             self.hand_over()
 

@@ -79,6 +79,11 @@ COLUMNS = (
     ),
     Column("key", "STRING", "that idempotency key"),
     Column(
+        "client_id",
+        "STRING",
+        "the client's own id of the request: MDX's request id, eMQP's MSGID, DCP's metadata; HTTP's `traceparent` is in `trace`",
+    ),
+    Column(
         "turns",
         TURN,
         "its dispatches in order, with those at other brokers, if there were several or one did not end it; "

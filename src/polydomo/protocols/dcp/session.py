@@ -8,7 +8,7 @@ single ones, and name a window. The other end is in ``ends.py``; docs/protocols/
 from math import ceil
 from typing import Final
 
-from polydomo.limits import MAX_SERVICE_NAME
+from polydomo.limits import JOURNAL_CLIENT_ID, MAX_SERVICE_NAME
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.outcomes import CLIENT_CANCELLED, CLIENT_TIMEOUT, read_failure
 from polydomo.model.records import Request, Worker
@@ -96,6 +96,7 @@ class DcpSession(ProtocolSession):
     """One DCP connection, a client and possibly a worker. ``Request.ref`` is its metadata frames unchanged, or ``Passed``."""
 
     protocol = "dcp"
+    has_client_ids = True
 
     worker: Worker | None = None  # the registered worker; kept after its loss, to recognise late replies
 
@@ -304,6 +305,16 @@ class DcpSession(ProtocolSession):
             self.link.send_pieces((envelope, DELIMITER, body), len(body))
         else:
             self.link.send(envelope, EMPTY_FRAME)
+
+    def client_id_of(self, request: Request) -> bytes:
+        ref = request.ref
+        metadata = ref.client if isinstance(ref, Passed) else ref if isinstance(ref, bytes) else b""
+        parts: list[bytes] = []
+        at = 0
+        while at < len(metadata) and at <= 3 * JOURNAL_CLIENT_ID:
+            start, at, _ = bounds(metadata, at)
+            parts.append(metadata[start:at])
+        return b" ".join(parts)
 
     def headers_of(self, request: Request) -> bytes:
         ref = request.ref

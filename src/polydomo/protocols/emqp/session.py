@@ -68,6 +68,7 @@ class EmqpSession(ProtocolSession):
     protocol = "emqp"
     takes_partials = False
     has_fast_path = True
+    has_client_ids = True
 
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
@@ -197,6 +198,9 @@ class EmqpSession(ProtocolSession):
 
     def identity_of(self, ref: object) -> bytes:
         return ref.msgid[frames.bounds(ref.msgid, 0)[0] :] if isinstance(ref, EmqpRef) else b""
+
+    def client_id_of(self, request: Request) -> bytes:
+        return self.identity_of(request.ref)
 
     def awaits_reply(self, request: Request) -> bool:
         ref = request.ref

@@ -56,6 +56,7 @@ class MdxSession(SingleWorkerSession):
     takes_partials = True
     has_fast_path = True
     deadline_is_patience = True
+    has_client_ids = True
 
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
@@ -424,6 +425,10 @@ class MdxSession(SingleWorkerSession):
         ref = request.ref
         if isinstance(ref, bytes) and not self.finished:
             self._fail(ref, code, text)
+
+    def client_id_of(self, request: Request) -> bytes:
+        ref = request.ref
+        return ref[2 + ref[1] + 2 :] if isinstance(ref, bytes) else b""
 
     def _fail(self, ref: bytes, code: str, text: str) -> None:
         """ "followed by exactly 1 FINAL RESPONSE messages per REQUEST issued": so a failure is a FINAL too."""
