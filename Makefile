@@ -72,7 +72,7 @@ test-compiled: $(VENV)/.all checked-core  ## Run the core's tests, seeds and mut
 
 test-long: $(VENV)/.all  ## Run the full forms of the long tests (may take an hour)
 	@echo "==> pytest: the long forms"
-	@$(PY) -m pytest -q -m long --timeout 3600 $(PYTEST_ARGS)
+	@$(PY) -m pytest -q -m long --timeout 3600 -o faulthandler_timeout=3660 $(PYTEST_ARGS)
 	@echo "==> pytest: everything with the compiled core as it is released"
 	@$(PY) packaging/compiled_core.py
 	@PYTHONPATH=build/compiled $(PY) -m pytest $(COMPILED_PYTEST) -o "pythonpath=build/compiled ." $(PYTEST_ARGS)

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,32 @@ def test_the_end_of_a_run_counts_what_ran_again(tmp_path: Path, processes: str) 
     assert re.search("(1 test|2 tests) ran again after the machine stood still", done), done
     assert "test_scene.py::test_once: it stood still for " in done, done
     assert "test_never" not in done, done
+
+
+HANGING = """
+import signal
+import threading
+
+def test_before():
+    pass
+
+def test_that_no_signal_ends():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    threading.Event().wait()
+"""
+
+
+def test_a_test_that_its_time_limit_cannot_end_ends_with_its_process(tmp_path: Path) -> None:
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert options["faulthandler_exit_on_timeout"] and options["faulthandler_timeout"] > options["timeout"]
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\ntimeout = 1\nfaulthandler_timeout = 2\nfaulthandler_exit_on_timeout = true\n"
+    )
+    (tmp_path / "test_scene.py").write_text(HANGING)
+    done = run(tmp_path, "1")
+    assert "1 failed, 1 passed" in done.stdout, done
+    assert "crashed while running 'test_scene.py::test_that_no_signal_ends'" in done.stdout, done
+    assert "in test_that_no_signal_ends" in done.stderr, done
 
 
 def run(directory: Path, processes: str) -> "subprocess.CompletedProcess[str]":
