@@ -195,7 +195,7 @@ def test_the_broadcast_has_each_time_format_that_services_use() -> None:
     assert udp.read(sent) == udp.Datagram(dbp.HEARTBEAT, "5246", dbp.FLOAT)
     other = scene.table.join(DbpSession, "tcp://192.0.2.8:40001")
     other.say(b"", dbp.REGISTRATION, NOW, b'{"name": "radar", "heartbeat": 2}')
-    assert scene.datagrams.receive(udp.write(dbp.HEARTBEAT, "radar", WALL), "192.0.2.8") == BEAT
+    assert scene.datagrams.receive(udp.write(dbp.HEARTBEAT, "radar", WALL, dbp.DOUBLE), "192.0.2.8") == BEAT
     scene.table.wait(2.0)
     found = [udp.read(sent) for sent in scene.datagrams.beats([5246])]
     assert {datagram.time for datagram in found if datagram is not None} == {dbp.FLOAT, dbp.DOUBLE}

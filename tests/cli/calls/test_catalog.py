@@ -5,6 +5,7 @@ import signal
 import struct
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -108,17 +109,15 @@ class Plain:
             b"UwU": (b"OwO", b""),
             b"<3": (b"u.u", b""),
         }
-        while True:
-            try:
+        with self.socket, suppress(zmq.ContextTerminated):  # an open socket would let close() wait for ever
+            self.socket.linger = 0
+            while True:
                 peer, empty, command, time, *body = self.socket.recv_multipart()
-            except zmq.ContextTerminated:
-                self.socket.close(0)
-                return
-            assert empty == b"" and len(time) == 4
-            self.heard.append([command, *body])
-            if command in answers:
-                answer, observed = answers[command]
-                self.socket.send_multipart([peer, b"", answer, struct.pack("=f", 1.0), observed])
+                assert empty == b"" and len(time) == 4
+                self.heard.append([command, *body])
+                if command in answers:
+                    answer, observed = answers[command]
+                    self.socket.send_multipart([peer, b"", answer, struct.pack("=f", 1.0), observed])
 
     def close(self) -> None:
         self.context.term()

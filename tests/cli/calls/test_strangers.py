@@ -4,7 +4,7 @@ import io
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import cbor2
 import pynng
@@ -33,13 +33,11 @@ class Router:
         self.thread.start()
 
     def serve(self) -> None:
-        while True:
-            try:
+        with self.socket, suppress(zmq.ContextTerminated):  # an open socket would let close() wait for ever
+            self.socket.linger = 0
+            while True:
                 peer, *message = self.socket.recv_multipart()
-            except zmq.ContextTerminated:
-                self.socket.close(0)
-                return
-            self.step(self, peer, message)
+                self.step(self, peer, message)
 
     def send(self, peer: bytes, *frames: bytes) -> None:
         self.socket.send_multipart([peer, *frames])

@@ -127,4 +127,4 @@ def test_a_service_counts_only_the_broadcasts_of_its_own_broker() -> None:
     ):
         assert not beats.receive(12.5, data)
     assert not beats.by_datagram(13.0)
-    assert udp.read(beats.goodbye(NOW)) == Datagram(dbp.DISCONNECT, "camera", dbp.DOUBLE)
+    assert udp.read(beats.goodbye(NOW)) == Datagram(dbp.DISCONNECT, "camera", dbp.FLOAT)

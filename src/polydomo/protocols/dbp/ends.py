@@ -58,7 +58,7 @@ class DbpEnd:
     wire = "zmtp"
     socket_type = b"DEALER"
 
-    def __init__(self, time: str = dbp.DOUBLE) -> None:
+    def __init__(self, time: str = dbp.FLOAT) -> None:
         self.out: list[Frames] = []
         self.time = time
         self.name = ""

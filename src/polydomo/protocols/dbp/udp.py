@@ -47,7 +47,7 @@ class Datagram(NamedTuple):
     time: str  # the sender's time format
 
 
-def write(command: bytes, name: str, now: float, time: str = dbp.DOUBLE) -> bytes:
+def write(command: bytes, name: str, now: float, time: str = dbp.FLOAT) -> bytes:
     """``now`` is seconds since the epoch. All frames are short, because a name has at most 255 bytes."""
     return frames.join([b"", command, dbp.write_time(now, time), name.encode()])
 
@@ -92,7 +92,7 @@ class ServiceBeats:
     Pure: ``now`` is any clock. The service sends its first heartbeats over UDP, which makes the broker broadcast.
     """
 
-    def __init__(self, name: str, interval: float, router_port: int, now: float, time: str = dbp.DOUBLE) -> None:
+    def __init__(self, name: str, interval: float, router_port: int, now: float, time: str = dbp.FLOAT) -> None:
         self.name = name
         self.interval = interval
         self.router_port = router_port
