@@ -57,7 +57,10 @@ HANGING = """
 import signal
 import threading
 
-def test_before():
+import pytest
+
+@pytest.mark.parametrize("n", range(40))
+def test_before(n):
     pass
 
 def test_that_no_signal_ends():
@@ -69,12 +72,14 @@ def test_that_no_signal_ends():
 def test_a_test_that_its_time_limit_cannot_end_ends_with_its_process(tmp_path: Path) -> None:
     options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     assert options["faulthandler_exit_on_timeout"] and options["faulthandler_timeout"] > options["timeout"]
+    (restarts,) = [word for word in options["addopts"] if word.startswith("--max-worker-restart")]
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\ntimeout = 1\nfaulthandler_timeout = 2\nfaulthandler_exit_on_timeout = true\n"
+        f"addopts = {restarts} --dist loadgroup\n"
     )
     (tmp_path / "test_scene.py").write_text(HANGING)
-    done = run(tmp_path, "1")
-    assert "1 failed, 1 passed" in done.stdout, done
+    done = run(tmp_path, "2")
+    assert "1 failed, 40 passed" in done.stdout, done
     assert "crashed while running 'test_scene.py::test_that_no_signal_ends'" in done.stdout, done
     assert "in test_that_no_signal_ends" in done.stderr, done
 
