@@ -29,7 +29,8 @@ def example(name: str, url: str) -> str:
 
 
 def test_there_are_examples() -> None:
-    assert set(EXAMPLES) == {"worker", "client", "async-client", "headers", "testing", "testing-jobs"}
+    started = {"worker", "client", "async-client", "headers", "testing", "testing-jobs"}
+    assert set(EXAMPLES) == started | set(SELF_CONTAINED)
 
 
 def test_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,6 +55,18 @@ def test_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
         finally:
             worker.stop()
             thread.join(WAIT)
+
+
+# Examples that need a broker only; their comments are what they print.
+SELF_CONTAINED = ("topics", "async-topics", "catalog", "schedule", "chain")
+
+
+@pytest.mark.parametrize("name", SELF_CONTAINED)
+def test_an_example_prints_what_its_comments_say(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with testing.broker(jobs=True) as broker:
+        code = example(name, broker.url)
+        exec(compile(code, name, "exec"), {})
+    assert capsys.readouterr().out.splitlines() == re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
 
 
 def test_the_example_of_publishing() -> None:

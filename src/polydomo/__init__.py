@@ -41,7 +41,7 @@ from polydomo.errors import (
 )
 
 if TYPE_CHECKING:
-    from polydomo.client import AsyncClient, Client, Message, Result, Retries, Security
+    from polydomo.client import AsyncCatalog, AsyncClient, Client, Message, Result, Retries, Security
     from polydomo.model.retry_policy import Backoff
     from polydomo.worker import AsyncWorker, Call, Worker
 
@@ -49,6 +49,7 @@ __version__ = "0.2.0"
 
 __all__ = [
     "AccessDenied",
+    "AsyncCatalog",
     "AsyncClient",
     "AsyncWorker",
     "Backoff",
@@ -75,6 +76,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "AsyncCatalog": "polydomo.client",
     "AsyncClient": "polydomo.client",
     "Client": "polydomo.client",
     "Message": "polydomo.client",

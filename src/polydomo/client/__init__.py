@@ -2,8 +2,9 @@
 
 from polydomo.client.aio import DEFAULT_URL, AsyncClient
 from polydomo.client.blocking import Client
+from polydomo.client.catalog import AsyncCatalog
 from polydomo.client.message import Message, Result
 from polydomo.client.retry import Retries
 from polydomo.client.security import Security
 
-__all__ = ["DEFAULT_URL", "AsyncClient", "Client", "Message", "Result", "Retries", "Security"]
+__all__ = ["DEFAULT_URL", "AsyncCatalog", "AsyncClient", "Client", "Message", "Result", "Retries", "Security"]

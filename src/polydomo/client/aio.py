@@ -3,17 +3,30 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from datetime import datetime
+from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
+from polydomo.client.catalog import AsyncCatalog
 from polydomo.client.jobs import NOT_LEADER, JobClient, JobOptions, Times
-from polydomo.client.message import Frame, Headers, Result, frames_of
+from polydomo.client.message import Frame, Headers, Result, encode, frames_of
 from polydomo.client.pending import Pending, Single, Stream
 from polydomo.client.pool import ExclusivePool, Pool, PooledConnection, SharedPool
+from polydomo.client.registered import CatalogClient, RegisteredService
 from polydomo.client.retry import ReconnectDelay, Retries
 from polydomo.client.security import DEFAULT_URL, Security, targets
+from polydomo.client.subscriber import AsyncSubscriber
+from polydomo.client.topics import Subscription, TopicClient
 from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchService, SettingError
-from polydomo.limits import CALL_TIME, CONNECT_TIME, MAX_JOB_KEY, MAX_SERVICE_NAME, POOL_CONNECTIONS
+from polydomo.limits import (
+    CALL_TIME,
+    CONNECT_TIME,
+    DBP_ANSWER_TIME,
+    DBP_BEAT,
+    MAX_JOB_KEY,
+    MAX_SERVICE_NAME,
+    POOL_CONNECTIONS,
+)
 from polydomo.model.outcomes import GAVE_UP, INTERRUPTED, SHUTDOWN
 from polydomo.model.retry_policy import Backoff as JobBackoff
 from polydomo.protocols import registry
@@ -28,6 +41,16 @@ REPEATABLE = (
     SHUTDOWN,
     NOT_LEADER,
 )  # failures caused by the broker: another attempt may succeed
+
+
+class Place(TypedDict):
+    """How further connections of a client are opened: those for topics and for the catalog."""
+
+    key: str
+    server_key: str
+    context: str
+    security: Security | None
+    connect_timeout: float
 
 
 class AsyncClient:
@@ -97,6 +120,15 @@ class AsyncClient:
         self._pool = new_pool()
         self._loop: asyncio.AbstractEventLoop | None = None  # the event loop that owns the connections
         self.jobs = JobClient(self._ask, self._moved)  # durable jobs: lists, dead jobs, schedules
+        place: Place = {
+            "key": key,
+            "server_key": server_key,
+            "context": context,
+            "security": security,
+            "connect_timeout": connect_timeout,
+        }
+        self._topics = TopicClient(addresses, connect_timeout, partial(AsyncSubscriber, to, **place))
+        self._catalog = CatalogClient(partial(AsyncCatalog, to, **place))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.protocol} {self.url}>"
@@ -114,8 +146,11 @@ class AsyncClient:
         self._pool.release(await self._here().acquire(_deadline(self.timeout)))
 
     async def close(self) -> None:
-        """Ends open calls with ConnectionLost and closes every connection."""
-        await self._here().close()
+        """Ends open calls with ConnectionLost, ends subscriptions and registrations, and closes every connection."""
+        pool = self._here()
+        await self._catalog.close()
+        await self._topics.close()
+        await pool.close()
 
     async def call(
         self,
@@ -316,6 +351,58 @@ class AsyncClient:
     async def run_schedule(self, name: str, timeout: float | None = None) -> str:
         """Submits the job of a schedule now, in addition to its planned runs, and returns the job's id. Raises NoSuchJob."""
         return await self.jobs.fire(name, self._patience(timeout))
+
+    async def publish(self, topic: str | bytes, *body: Frame) -> None:
+        """Publishes a message under ``topic``: subscribers get it, and the broker keeps it as the topic's last value. Without a body, it
+        removes the last value.
+
+        Returns when the message was passed to the connection; ``close`` sends what is left. Publishing has no answer: nothing reports
+        that the broker lost the message or that you may not publish under this topic. Raises NotConnected.
+        """
+        self._here()
+        await self._topics.publish(topic, encode(body))
+
+    def subscribe(self, *topics: str | bytes) -> Subscription:
+        """The messages whose topics begin with one of ``topics``, or all: first the last value of each topic, then new messages.
+
+        Use it as ``async with`` and ``async for topic, message in ...``. It reconnects when the connection is lost.
+        """
+        return self._topics.subscribe(topics)
+
+    async def services(self, timeout: float | None = None) -> "list[dict[str, Any]]":
+        """The services that workers offer, with their workers, queues, counts and latencies; the rows of ``polydomo services --json``."""
+        rows: list[dict[str, Any]] = (await self.call("polydomo.services", timeout=timeout)).json()
+        return rows
+
+    async def register(
+        self,
+        name: str,
+        *,
+        port: int,
+        function: str = "",
+        ip: str = "",
+        heartbeat: float = DBP_BEAT,
+        **fields: object,
+    ) -> RegisteredService:
+        """Registers a service in the catalog, over DBP, and keeps it registered with heartbeats until it is closed, or the client is.
+
+        The service itself listens at ``port`` of ``ip`` (default: this machine, as the broker sees it). ``function`` says what it does.
+        A ``heartbeat`` of 0 sends none. Further keywords are stored in its entry. Raises NotConnected, or CallFailed with the code
+        ``denied`` and the broker's reason.
+        """
+        self._here()
+        given: dict[str, object] = {"ip": ip or None, "heartbeat": heartbeat or None}
+        information = {"name": name, "port": port, "function": function, **fields}
+        information.update((key, value) for key, value in given.items() if value is not None)
+        return await self._catalog.register(information)
+
+    async def lookup(
+        self, name: str = "", *, function: str = "", timeout: float | None = None
+    ) -> "list[dict[str, Any]]":
+        """Entries of the catalog, over DBP: those with this ``name`` or ``function``, or all. Services that workers offer over other
+        protocols are in the catalog too. The list is empty if there is none."""
+        self._here()
+        return await self._catalog.lookup(name, function, DBP_ANSWER_TIME if timeout is None else timeout)
 
     def _patience(self, timeout: float | None) -> float:
         return self.timeout if timeout is None else timeout

@@ -9,9 +9,11 @@ from typing import Any, Self
 from polydomo.client.aio import AsyncClient
 from polydomo.client.background import Background
 from polydomo.client.message import Frame, Headers, Result
+from polydomo.client.registered import BlockingRegisteredService
 from polydomo.client.retry import Retries
 from polydomo.client.security import Security
-from polydomo.limits import CALL_TIME, CONNECT_TIME, POOL_CONNECTIONS
+from polydomo.client.topics import BlockingSubscription
+from polydomo.limits import CALL_TIME, CONNECT_TIME, DBP_BEAT, POOL_CONNECTIONS
 from polydomo.model.retry_policy import Backoff as JobBackoff
 from polydomo.protocols import registry
 
@@ -291,6 +293,37 @@ class Client:
     def run_schedule(self, name: str, timeout: float | None = None) -> str:
         """Submits the job of a schedule now, and returns the job's id. Raises NoSuchJob."""
         return self._background.run(self._client.run_schedule(name, timeout))
+
+    def publish(self, topic: str | bytes, *body: Frame) -> None:
+        """Publishes a message under ``topic``; see ``AsyncClient.publish``."""
+        self._background.run(self._client.publish(topic, *body))
+
+    def subscribe(self, *topics: str | bytes) -> BlockingSubscription:
+        """Iterates over the messages whose topics begin with one of ``topics``, or all: first the last value of each topic, then new
+        messages. It reconnects when the connection is lost. ``close`` it, or use it as ``with``. Raises NotConnected."""
+        return BlockingSubscription(self._background, self._client.subscribe(*topics))
+
+    def services(self, timeout: float | None = None) -> "list[dict[str, Any]]":
+        """The services that workers offer; see ``AsyncClient.services``."""
+        return self._background.run(self._client.services(timeout))
+
+    def register(
+        self,
+        name: str,
+        *,
+        port: int,
+        function: str = "",
+        ip: str = "",
+        heartbeat: float = DBP_BEAT,
+        **fields: object,
+    ) -> BlockingRegisteredService:
+        """Registers a service in the catalog and keeps it registered until it is closed, or the client is; see ``AsyncClient.register``."""
+        registering = self._client.register(name, port=port, function=function, ip=ip, heartbeat=heartbeat, **fields)
+        return BlockingRegisteredService(self._background, self._background.run(registering))
+
+    def lookup(self, name: str = "", *, function: str = "", timeout: float | None = None) -> "list[dict[str, Any]]":
+        """Entries of the catalog, by name or by function; see ``AsyncClient.lookup``."""
+        return self._background.run(self._client.lookup(name, function=function, timeout=timeout))
 
     def offered(self, service: str | bytes, timeout: float | None = None) -> bool:
         """Whether a worker currently offers ``service``."""

@@ -6,16 +6,16 @@ import time
 from types import TracebackType
 from typing import Any, Self, cast
 
-from polydomo.client.connection import BrokerConnection, connect
+from polydomo.client.connection import BrokerConnection, connect, connect_first
 from polydomo.client.discovery import open_beacon_socket
 from polydomo.client.retry import ReconnectDelay
-from polydomo.client.security import Security, target
+from polydomo.client.security import Security, targets
 from polydomo.client.suspension import running_timeout
 from polydomo.errors import CallFailed, CallTimeout, ConnectionLost, PolydomoError
 from polydomo.limits import CONNECT_TIME, DBP_ANSWER_TIME
 from polydomo.protocols import ends
 from polydomo.protocols.dbp import ends as dbp_ends
-from polydomo.protocols.dbp.ends import Approved, DbpEnd, Denied, Disconnected, Info
+from polydomo.protocols.dbp.ends import Acknowledged, Approved, DbpEnd, Denied, Disconnected, Info
 from polydomo.protocols.dbp.udp import ServiceBeats
 from polydomo.wire.address import Address
 
@@ -92,7 +92,9 @@ class AsyncCatalog:
         context: str = "",
         security: Security | None = None,
     ) -> None:
-        self.address = target(to, key, server_key, context, security)
+        self.addresses = targets(to, key, server_key, context, security)  # of several, the first that answers is used
+        self.address = self.addresses[0]  # the one in use
+        self.interval = 0.0  # the agreed heartbeat interval in seconds; 0 if there is none
         self.timeout = timeout
         self.connect_timeout = connect_timeout
         self._dialog: Dialog | None = None
@@ -108,9 +110,13 @@ class AsyncCatalog:
         await self.close()
 
     async def connect(self) -> None:
+        self._connection = await connect_first(self.addresses, self._dial)
+
+    async def _dial(self, address: Address) -> BrokerConnection:
         dialog = Dialog()
-        self._connection = await connect(self.address, dialog, lambda event: None, dialog.lost, self.connect_timeout)
-        self._dialog = dialog
+        connection = await connect(address, dialog, lambda event: None, dialog.lost, self.connect_timeout)
+        self.address, self._dialog = address, dialog
+        return connection
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -132,12 +138,19 @@ class AsyncCatalog:
         approved = await self._answer()
         if not isinstance(approved, Approved):
             raise CallFailed("unexpected", f"{type(approved).__name__} instead of APPROVED")
-        agreed = approved.changes.get("heartbeat", information.get("heartbeat", 0.0))
-        return float(agreed) if isinstance(agreed, int | float) else 0.0
+        return self._agree({"heartbeat": information.get("heartbeat", 0.0), **approved.changes})
 
-    async def update(self, changes: Registration) -> None:
+    async def update(self, changes: Registration) -> float:
+        """Changes fields of the registration. Returns the agreed heartbeat interval."""
         self._said().update(changes, time.time())
-        await self._answer()
+        answer = await self._answer()
+        agreed = answer.changes if isinstance(answer, Acknowledged) else {}
+        return self._agree({"heartbeat": changes.get("heartbeat", self.interval), **agreed})
+
+    def _agree(self, terms: Registration) -> float:
+        agreed = terms["heartbeat"]
+        self.interval = float(agreed) if isinstance(agreed, int | float) else 0.0
+        return self.interval
 
     async def beat(self) -> None:
         """Sends a heartbeat and waits for the acknowledgement."""
@@ -254,7 +267,7 @@ async def stay_registered(
                     beats.beat()  # at once: the broker answers with its broadcasts
             while True:
                 try:
-                    async with asyncio.timeout(interval or None):
+                    async with asyncio.timeout(catalog.interval or None):
                         raise await catalog.lost()
                 except TimeoutError:
                     if beats is None or not beats.beat():

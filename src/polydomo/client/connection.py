@@ -7,9 +7,9 @@ loop, so a thousand calls in one turn cost one write.
 import asyncio
 import errno
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from polydomo.client import discovery
 from polydomo.client.security import proof_of
@@ -38,6 +38,7 @@ from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.link import ZmtpLink
 
 End = ClientEnd | WorkerEnd
+T = TypeVar("T")
 # Errors of a connection to an address where no program listens. asyncio combines the errors of several addresses of one name in an error
 # without a number.
 REFUSALS = (errno.ECONNREFUSED, errno.ENOENT, None)
@@ -307,6 +308,16 @@ async def connect(
     deadline = loop.time() + timeout
     found = await discovery.find(address, timeout)
     return await attempt(found, max(deadline - loop.time(), 0.001))
+
+
+async def connect_first(addresses: list[Address], dial: Callable[[Address], Awaitable[T]]) -> T:
+    """Tries several addresses in their order until one answers. Raises NotConnected for the last one if none does."""
+    for address in addresses[:-1]:
+        try:
+            return await dial(address)
+        except NotConnected:
+            continue
+    return await dial(addresses[-1])
 
 
 async def _connect(

@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
-from polydomo.client.connection import BrokerConnection, connect
+from polydomo.client.connection import BrokerConnection, connect, connect_first
 from polydomo.client.message import Message
-from polydomo.client.security import Security, target
+from polydomo.client.security import Security, targets
 from polydomo.errors import NotConnected, PolydomoError
 from polydomo.limits import CONNECT_TIME, STREAM_BACKLOG
 from polydomo.protocols.ends import Event, Published
 from polydomo.protocols.pubsub.ends import SubscriberEnd
+from polydomo.wire.address import Address
 
 
 class AsyncSubscriber:
@@ -22,6 +23,8 @@ class AsyncSubscriber:
         async for topic, message in subscriber:
             print(topic, message.text)
     ```
+
+    ``to`` may be several comma-separated addresses; the first that answers is used.
     """
 
     def __init__(
@@ -34,8 +37,8 @@ class AsyncSubscriber:
         context: str = "",
         security: Security | None = None,
     ) -> None:
-        self._address = target(to, key, server_key, context, security)
-        self.url = str(self._address)
+        self._addresses = targets(to, key, server_key, context, security)
+        self.url = ",".join(str(address) for address in self._addresses)
         self._prefixes = [prefix.encode() if isinstance(prefix, str) else prefix for prefix in prefixes]
         self._connect_timeout = connect_timeout
         self._heard: asyncio.Queue[Published | PolydomoError] = asyncio.Queue()
@@ -44,18 +47,24 @@ class AsyncSubscriber:
 
     async def __aenter__(self) -> Self:
         """Connects and subscribes. Raises NotConnected."""
+        self._connection = await connect_first(self._addresses, self._dial)
+        return self
+
+    async def _dial(self, address: Address) -> BrokerConnection:
         end = SubscriberEnd()
-        self._connection = await connect(
-            self._address, end, self._on_event, self._heard.put_nowait, self._connect_timeout
-        )
+        connection = await connect(address, end, self._on_event, self._heard.put_nowait, self._connect_timeout)
         for prefix in self._prefixes:
             end.subscribe(prefix)
-        self._connection.flush_soon()
-        return self
+        connection.flush_soon()
+        return connection
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connection; ``next`` raises ConnectionLost from now on."""
         if self._connection is not None:
             self._connection.close("the subscriber was closed")
             await self._connection.gone

@@ -44,6 +44,7 @@ class Delivery:
     timeout: float = 0.0  # seconds the broker will wait for the result; 0 if the protocol does not say
     headers: dict[str, str] = field(default_factory=dict)  # headers, if the protocol has them
     attempt: bytes = b""  # the broker's token of this attempt, for logs; empty in memo01
+    metadata: "Frames | None" = None  # the metadata parts of DCP; None if the protocol has no chains of services
     job: str = ""  # the id and idempotency key of the durable job that this is an attempt of, if the protocol says
     key: str = ""
 
@@ -250,6 +251,10 @@ class WorkerEnd:
         raise NotImplementedError
 
     def final(self, delivery: Delivery, body: Frames) -> None:
+        raise NotImplementedError
+
+    def forward(self, delivery: Delivery, service: bytes, body: Frames, metadata: "Frames | None" = None) -> None:
+        """Lets another service complete the job, if ``Delivery.metadata`` is not None. ``metadata`` is for its worker; None: unchanged."""
         raise NotImplementedError
 
     def fail(self, delivery: Delivery, code: str, text: str) -> bool:

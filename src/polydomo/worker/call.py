@@ -2,10 +2,24 @@
 
 import math
 import time
+from collections.abc import Iterable
 from contextvars import ContextVar
 
-from polydomo.client.message import Message, encode
+from polydomo.client.message import Frame, Message, encode
+from polydomo.errors import SettingError
+from polydomo.limits import MAX_SERVICE_NAME
 from polydomo.protocols.ends import Delivery
+
+
+class Forward:
+    """The return value of a function that passes its call on to another service; made by ``Call.forward``."""
+
+    __slots__ = ("body", "metadata", "service")
+
+    def __init__(self, service: bytes, body: list[bytes], metadata: list[bytes] | None) -> None:
+        self.service = service
+        self.body = body
+        self.metadata = metadata  # for the next worker; None: unchanged
 
 
 class Call(Message):
@@ -16,7 +30,19 @@ class Call(Message):
     ('echo', b'onetwo', 'onetwo', b'two')
     """
 
-    __slots__ = ("_until", "attempt", "cancelled", "headers", "job", "key", "request", "service", "timeout")
+    __slots__ = (
+        "_chains",
+        "_until",
+        "attempt",
+        "cancelled",
+        "headers",
+        "job",
+        "key",
+        "metadata",
+        "request",
+        "service",
+        "timeout",
+    )
 
     def __init__(self, delivery: Delivery, arrived: float | None = None) -> None:
         super().__init__(delivery.body)
@@ -27,11 +53,31 @@ class Call(Message):
         self.job = delivery.job  # the id of the durable job; "" if it is not a job or the protocol does not say
         self.key = delivery.key  # its idempotency key, or ""
         self.headers = delivery.headers  # headers, if the protocol has them (eMQP); a header without a value is ""
+        self.metadata = list(delivery.metadata or ())  # the metadata parts of DCP; empty over other protocols
+        self._chains = delivery.metadata is not None  # whether it can be forwarded
         self.cancelled = False  # its caller does not wait any more: the result is not sent
         # Seconds the broker waits, from when the worker got the request; 0: no limit is known.
         self.timeout = delivery.timeout
         since = time.monotonic() if arrived is None else arrived
         self._until = since + delivery.timeout if delivery.timeout else math.inf
+
+    def forward(self, service: str | bytes, *body: Frame, metadata: "Iterable[Frame] | None" = None) -> Forward:
+        """Passes the call on to ``service``, which completes it: its reply goes to the caller. Over DCP only; return the result::
+
+            return call.forward("resize", picture)
+
+        ``metadata`` replaces the metadata parts that the next worker gets; they must not be empty.
+        Raises SettingError over other protocols.
+        """
+        if not self._chains:
+            raise SettingError("forward: only DCP has chains of services; use a worker with protocol='dcp'")
+        name = service.encode() if isinstance(service, str) else service
+        if len(name) > MAX_SERVICE_NAME:
+            raise SettingError(f"forward: a service name of {len(name)} bytes; the limit is {MAX_SERVICE_NAME}")
+        parts = None if metadata is None else encode(metadata)
+        if parts is not None and not all(parts):
+            raise SettingError("forward: a part of the metadata is empty")
+        return Forward(name, encode(body), parts)
 
     @property
     def remaining(self) -> float:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from polydomo.worker.call import Call, body_of
+from polydomo.worker.call import Call, Forward, body_of
 
 Function = Callable[[Call], Any]
 # Sends a partial reply; raises Abandoned if it can no longer be delivered.
@@ -37,8 +37,9 @@ def runs_on_loop(function: Function) -> bool:
     return any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in (function, call))
 
 
-async def execute(function: Function, call: Call, send: Send, threads: "Threads") -> list[bytes]:
-    """Runs the function and returns the final body. Yielded values go to ``send``; exceptions propagate."""
+async def execute(function: Function, call: Call, send: Send, threads: "Threads") -> list[bytes] | Forward:
+    """Runs the function and returns the final body, or the service that is to complete the call. Yielded values go to
+    ``send``; exceptions propagate."""
     if runs_on_loop(function):
         outcome = function(call)
     else:
@@ -53,7 +54,7 @@ async def execute(function: Function, call: Call, send: Send, threads: "Threads"
         return []
     if inspect.isawaitable(outcome):
         outcome = await outcome
-    return body_of(outcome)
+    return outcome if isinstance(outcome, Forward) else body_of(outcome)
 
 
 def _run_here(function: Function, call: Call, send: Send, loop: asyncio.AbstractEventLoop) -> object:

@@ -8,6 +8,7 @@ from polydomo.client.message import check_size
 from polydomo.errors import PolydomoError
 from polydomo.limits import OVERSLEPT
 from polydomo.protocols.ends import Cancelled, Delivery, Dismissed, Event, Revoked, WorkerEnd
+from polydomo.worker.call import Forward
 
 
 class Registration:
@@ -63,6 +64,11 @@ class Registration:
     def final(self, delivery: Delivery, body: list[bytes]) -> None:
         check_size(body, self.connection.max_body)
         self.end.final(delivery, body)
+        self._answered()
+
+    def forward(self, delivery: Delivery, onward: Forward) -> None:
+        check_size(onward.body, self.connection.max_body)
+        self.end.forward(delivery, onward.service, onward.body, onward.metadata)
         self._answered()
 
     def fail(self, delivery: Delivery, code: str, text: str) -> None:

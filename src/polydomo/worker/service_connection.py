@@ -19,7 +19,7 @@ from polydomo.limits import CLOSE_TIME, CONNECT_TIME, LISTED, REJECTED, SETTLED
 from polydomo.model.outcomes import FAILED
 from polydomo.protocols.ends import Cancelled, Delivery, Revoked, WorkerEnd
 from polydomo.wire.address import Address
-from polydomo.worker.call import RUNNING, Call, Running
+from polydomo.worker.call import RUNNING, Call, Forward, Running
 from polydomo.worker.functions import Abandoned, Function, Threads, error_text, execute, from_the_function, runs_on_loop
 from polydomo.worker.registration import Registration
 
@@ -293,7 +293,8 @@ class ServiceConnection:
             if function is None:
                 raise CallFailed(FAILED, f"this worker does not offer {name}")
             work.stoppable = runs_on_loop(function)
-            body = await execute(function, call, send, self.threads)
+            outcome = await execute(function, call, send, self.threads)
+            body = outcome.body if isinstance(outcome, Forward) else outcome
             if registration.connection.must_ask(body):
                 await registration.connection.ask_limit()
             work.stoppable = False
@@ -301,6 +302,8 @@ class ServiceConnection:
                 raise Abandoned
             if call.cancelled:
                 registration.release(delivery)
+            elif isinstance(outcome, Forward):
+                registration.forward(delivery, outcome)
             else:
                 registration.final(delivery, body)
         except Abandoned:

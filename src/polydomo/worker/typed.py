@@ -31,7 +31,7 @@ import msgspec
 
 from polydomo.errors import CallFailed, SettingError
 from polydomo.model.job_messages import INVALID_ARGUMENTS
-from polydomo.worker.call import Call
+from polydomo.worker.call import Call, Forward
 
 STREAMS = (AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator)
 
@@ -122,7 +122,9 @@ class Typed:
             found[name] = call
         return found
 
-    def write(self, value: object) -> bytes:
+    def write(self, value: object) -> bytes | Forward:
+        if isinstance(value, Forward):
+            return value
         if isinstance(value, bytes | bytearray | memoryview) and self.encoding == "bytes":
             return bytes(value)
         return msgspec.json.encode(value, enc_hook=_encode_other)
@@ -133,20 +135,20 @@ class Typed:
         target = function if inspect.isroutine(function) else type(function).__call__
         if inspect.isasyncgenfunction(target):
 
-            async def stream_on_loop(call: Call) -> AsyncIterator[bytes]:
+            async def stream_on_loop(call: Call) -> AsyncIterator[bytes | Forward]:
                 async for part in function(**read(call)):
                     yield write(part)
 
             return stream_on_loop
         if inspect.iscoroutinefunction(target):
 
-            async def run_on_loop(call: Call) -> bytes:
+            async def run_on_loop(call: Call) -> bytes | Forward:
                 return write(await function(**read(call)))
 
             return run_on_loop
         if inspect.isgeneratorfunction(target):
 
-            def stream(call: Call) -> Generator[bytes, None, bytes | None]:
+            def stream(call: Call) -> Generator[bytes | Forward, None, bytes | Forward | None]:
                 last = yield from _written(function(**read(call)), write)
                 return write(last) if last is not None else None
 
@@ -159,7 +161,9 @@ class Typed:
         return run
 
 
-def _written(parts: Generator[Any, None, Any], write: Callable[[object], bytes]) -> Generator[bytes, None, Any]:
+def _written(
+    parts: Generator[Any, None, Any], write: Callable[[object], bytes | Forward]
+) -> Generator[bytes | Forward, None, Any]:
     """Encodes the parts of a generator; returns its return value."""
     try:
         while True:
@@ -172,7 +176,7 @@ def _written(parts: Generator[Any, None, Any], write: Callable[[object], bytes])
         parts.close()
 
 
-async def _awaited(value: Awaitable[object], write: Callable[[object], bytes]) -> bytes:
+async def _awaited(value: Awaitable[object], write: Callable[[object], bytes | Forward]) -> bytes | Forward:
     return write(await value)
 
 

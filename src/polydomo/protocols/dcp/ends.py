@@ -3,10 +3,11 @@
 The DagBox broker supports only a type of 4 bytes: use ``type_size=4`` for it. Both sizes are accepted.
 """
 
-from polydomo.errors import ProtocolViolation
+from polydomo.errors import CallFailed, ProtocolViolation
 from polydomo.limits import DCP_BEAT, DCP_MAX_HELD, DCP_PATIENCE, MAX_BODY_FRAMES, MDX_MAX_CREDIT
 from polydomo.model.job_facts import read_mark
 from polydomo.model.job_messages import PERMANENT_CODES
+from polydomo.model.outcomes import FAILED
 from polydomo.protocols.dcp.session import (
     CANCEL,
     CREDIT,
@@ -191,7 +192,8 @@ class DcpWorkerEnd(WorkerEnd):
         if kind != REQUEST or len(message) < 4:
             raise ProtocolViolation(f"type {kind} with {len(message)} parts from a broker to a worker")
         metadata, data = parts_of(message, 4)
-        delivery = Delivery(message[3], data, Held(message[4], metadata), timeout, attempt=message[4])
+        held = Held(message[4], metadata)
+        delivery = Delivery(message[3], data, held, timeout, attempt=message[4], metadata=list(metadata))
         if metadata:
             delivery.job, delivery.key = read_mark(metadata[0])
         self.held[message[4]] = delivery
@@ -212,11 +214,14 @@ class DcpWorkerEnd(WorkerEnd):
         self.say(REPLY, [held.address, b"", *held.metadata, b"", *held.parts.join(body)])
         self.freed(held)
 
-    def forward(self, delivery: Delivery, service: bytes, body: Frames) -> None:
+    def forward(self, delivery: Delivery, service: bytes, body: Frames, metadata: "Frames | None" = None) -> None:
         """ "Complete the work only partially, then respond with a request for another service to complete the rest": that service's
         reply goes to the client, and this worker is done with the job."""
         held = self.known(delivery)
-        self.say(REQUEST, [service, held.address, b"", *held.metadata, b"", *body])
+        if held.parts.frames:
+            raise CallFailed(FAILED, "a call that has sent partial replies cannot be forwarded")
+        onward = held.metadata if metadata is None else metadata
+        self.say(REQUEST, [service, held.address, b"", *onward, b"", *body])
         self.freed(held)
 
     def fail(self, delivery: Delivery, code: str, text: str) -> bool:
