@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
-TITLES = {"mdx": "MDX", "emqp": "eMQP/1.0"}
+TITLES = {"mdx": "MDX", "dcp": "DCP v1", "dbp": "DBP", "emqp": "eMQP/1.0", "memo01": "memo01"}
 YES, DIFFERENT, NO = "yes", "different", "no"
 
 
