@@ -13,6 +13,7 @@ from polydomo.model.outcomes import GAVE_UP, INTERRUPTED, SHUTDOWN
 from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Reply
 from polydomo.protocols.memo.ends import MemoClientEnd
 from sim.clock import Event as Timer
+from sim.document_ends import client_end_of
 from sim.http_ends import client_end
 from sim.peers import Line, NngSocket, Peer
 
@@ -160,7 +161,7 @@ class Client(Peer):
     def _dial_once(self) -> None:
         line = Line(
             self,
-            client_end(self.protocol),
+            client_end_of(self.protocol, self.name),
             lambda: self._opened(line),
             self._on_event,
             lambda why: self._lost(line, why),

@@ -306,7 +306,8 @@ class DcpDialog(Dialog):
 
 
 class EmqpDialog(Dialog):
-    """READY asks for one request; INFORM is answered with ACK, then HEARTBEAT; a REPLY goes to the client that requested one."""
+    """READY asks for one request; INFORM is answered with ACK, then HEARTBEAT, in the form of the peer; a REPLY goes to the client that
+    requested one, and to each client of the document's form, whose command is READY."""
 
     protocol = "emqp"
     beats = True
@@ -316,14 +317,16 @@ class EmqpDialog(Dialog):
         self.open: dict[bytes, None] = {}  # message ids of requests
         self.informed: list[bytes] = []
         self.expects_beat = False
+        self.frames_of_beat = 5  # four in the document's form
+        self.answers: list[bytes] = []  # ids of requests that were answered: their REPLY is sent in the same turn
 
     def heard(self, frames: Message) -> None:
         if self.parted:
             return
         super().heard(frames)
         command = frames[2]
-        if command == b"REQUEST":
-            if b"reply-requested" in frames[5]:
+        if command == b"REQUEST" or (command == b"READY" and len(frames) == 7):
+            if command == b"READY" or b"reply-requested" in frames[5]:
                 self.open[frames[3]] = None
                 self.asks(frames[3], frames[6:])
         elif command == b"CANCEL":
@@ -337,9 +340,11 @@ class EmqpDialog(Dialog):
             self.named(frames[4])
         elif command == b"INFORM":
             self.informed.append(frames[3])
+            self.frames_of_beat = 5 if len(frames) == 6 else 4
         elif command == b"READY":
             self.asked += 1
         elif command == b"HEARTBEAT":
+            self.frames_of_beat = len(frames)
             self.beaten()
         elif command == b"REPLY" and len(frames) == 6:
             self.freed(frames[5])
@@ -361,6 +366,8 @@ class EmqpDialog(Dialog):
             self.expects_beat = True
         elif command == b"HEARTBEAT":
             self.expects_beat = False
+            if len(frames) != self.frames_of_beat:
+                self.breach("form", f"a HEARTBEAT of {len(frames)} frames; the peer's has {self.frames_of_beat}")
         elif command == b"REQUEST":
             if self.expects_beat:
                 self.breach("first-beat", "a REQUEST before the first HEARTBEAT")
@@ -372,8 +379,13 @@ class EmqpDialog(Dialog):
             if msgid not in self.open:
                 self.breach("unasked", f"a REPLY to {msgid!r}, which is not open")
             self.open.pop(msgid, None)
+            if msgid in self.answers:
+                self.answers.remove(msgid)
 
     def settled(self) -> None:
+        if self.answers and not self.parted:
+            self.breach("unanswered", f"no REPLY to {self.answers[0]!r}, which a worker answered")
+        self.answers.clear()
         if self.informed and not self.parted:
             self.breach("ack", "an INFORM was not answered")
             self.informed.clear()

@@ -10,6 +10,7 @@ from polydomo.broker.requests.tokens import Tokens
 from polydomo.broker.workers import registration, silence
 from polydomo.model.records import DONE, QUEUED, Request, Service, Session, TimeLimits, Worker
 from polydomo.protocols.dcp.session import DcpSession
+from polydomo.protocols.emqp.commands import EVENTMQ
 from polydomo.protocols.emqp.session import EmqpSession
 from polydomo.protocols.mdp.mdp1 import Mdp1Session
 from polydomo.protocols.mdp.mdp2 import Mdp2Session
@@ -445,6 +446,31 @@ def bounds_ignored(stack: ExitStack) -> None:
 )
 def left_behind(stack: ExitStack) -> None:
     swap(stack, EmqpSession, "awaits_reply", lambda awaits: lambda self, request: True)
+
+
+@mutant("an eMQP client of the document's form gets no reply without the header of EventMQ", "clients=emqp,emqp,emqp")
+def document_not_answered(stack: ExitStack) -> None:
+    def make(send: Any) -> Any:
+        def mutated(self: EmqpSession, request: Request, body: Any) -> None:
+            if request.ref.route.wants_reply:
+                send(self, request, body)
+
+        return mutated
+
+    swap(stack, EmqpSession, "send_final", make)
+
+
+@mutant("a HEARTBEAT to an eMQP worker of the document's form has EventMQ's time frame", *both("emqp,emqp"), "pace=0.2")
+def beat_with_a_time(stack: ExitStack) -> None:
+    def make(beat: Any) -> Any:
+        def mutated(self: EmqpSession, worker: Worker) -> None:
+            dialect, self.dialect = self.dialect, EVENTMQ
+            beat(self, worker)
+            self.dialect = dialect
+
+        return mutated
+
+    swap(stack, EmqpSession, "send_heartbeat", make)
 
 
 @mutant("a paused client is never resumed", *both("mdx,mdx"), "max_outstanding=2", "burst=10", "pace=0.2")

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 from polydomo import limits
 from polydomo.broker import service_table
 from polydomo.broker.requests import queues
-from polydomo.model.outcomes import CANCELLED, GAVE_UP
+from polydomo.model.outcomes import CANCELLED, GAVE_UP, OK
 from polydomo.model.records import ASKED, HELD, LOST, NOT_ASKED, QUEUED, Request, Service, Session, Worker
 from polydomo.protocols.emqp.session import EmqpRef
 from polydomo.wire.link import PAUSE_SHARE_USED, Link
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.link import ZmtpLink
 from sim.dialog import Dialog
+from sim.dialogs import EmqpDialog
 from sim.lives import Lives
 
 if TYPE_CHECKING:
@@ -65,6 +66,14 @@ class Watcher:
             tag = self.node.recorder.tags.get(request.number, "")
             self.breach("release", f"request {request.number} was given up, although it had not been started", tag)
         self._came.pop(request, None)
+        dialog = self.dialogs.get(request.session.link.peer)
+        if (
+            isinstance(dialog, EmqpDialog)
+            and request.outcome == OK
+            and waits(request)
+            and not request.session.link.state
+        ):
+            dialog.answers.append(request.session.client_id_of(request))
         # Small limits of bytes bound requests without clients, too. A durable request ends, and its job continues.
         ample = self.node.options.max_held_bytes >= AMPLE and not self.node.options.durable
         if request.outcome == CANCELLED and ample and not waits(request):
@@ -473,7 +482,8 @@ class Watcher:
 
 def waits(request: Request) -> bool:
     """Whether the client asked for a reply."""
-    return not isinstance(request.ref, EmqpRef) or request.ref.route.wants_reply
+    ref = request.ref
+    return not isinstance(ref, EmqpRef) or ref.document_form or ref.route.wants_reply
 
 
 def _unfinished(link: Link | None) -> int:

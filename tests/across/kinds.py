@@ -9,6 +9,7 @@ from polydomo.protocols.ends import ClientEnd, WorkerEnd
 from polydomo.protocols.mdp.ends import Mdp1WorkerEnd, Mdp2ClientEnd, Mdp2WorkerEnd
 from polydomo.protocols.mdx.ends import MdxClientEnd, MdxWorkerEnd
 from polydomo.protocols.memo.ends import MemoClientEnd, MemoWorkerEnd
+from sim.document_ends import EmqpDocumentClientEnd
 from sim.http_ends import HttpClientEnd, HttpWorkerEnd
 from tests.across.dialects import (
     AsciiClientEnd,
@@ -58,6 +59,7 @@ CLIENTS = {
         ClientKind("dcp", DcpClientEnd),
         ClientKind("memo", MemoClientEnd, single=True, timed=True),
         ClientKind("emqp", EmqpClientEnd, single=True, timed=True),
+        ClientKind("emqp-document", EmqpDocumentClientEnd, single=True),
         ClientKind("http", HttpClientEnd, partials=True, gets_failures=True),
     )
 }

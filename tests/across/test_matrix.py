@@ -14,9 +14,13 @@ from tests.across.table import PAGE, render, run
 
 # All protocols that carry requests (HTTP is spoken by no library of ours), taken
 # from the broker's code and not from the lists of these tests, and all dialects of MDP.
-# Only a client can speak RFC 18 through a REQ socket, and only a worker can speak guide-php or guide-digits.
+# Only a client can speak RFC 18 through a REQ socket, and only a worker can speak guide-php or guide-digits. The forms in which a
+# document's client differs from our library's are for clients only, too.
 SPOKEN = (set(registry.names()) - {"mdp2"}) | set(DIALECTS) | {"http"}
-EVERY_PAIR = {(client, worker) for client in SPOKEN for worker in (SPOKEN | {GUIDE_PHP, GUIDE_DIGITS}) - {"rfc18-req"}}
+FORMS = {"emqp-document"}
+EVERY_PAIR = {
+    (client, worker) for client in SPOKEN | FORMS for worker in (SPOKEN | {GUIDE_PHP, GUIDE_DIGITS}) - {"rfc18-req"}
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -29,7 +33,7 @@ def test_pair(client: str, worker: str, case: str) -> None:
 def test_no_pair_is_missing_and_the_page_shows_the_results() -> None:
     results = run()
     assert set(results) == {(client, worker, case) for client, worker in EVERY_PAIR for case in CASES}
-    assert len(EVERY_PAIR) == 132
+    assert len(EVERY_PAIR) == 144
     assert PAGE.read_text(encoding="utf-8") == render(results), "run `python -m tests.across.table`"
 
 

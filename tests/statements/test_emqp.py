@@ -12,7 +12,8 @@ def worker_of(broker: testing.Broker, queues: bytes) -> RawPeer:
     worker.say(*HEAD, b"INFORM", b"i1", queues)
     ack = worker.hear()
     assert ack[:3] == [*HEAD, b"ACK"] and ack[4:] == [b"i1"]  # EventMQ's router acknowledges an INFORM, and so do we
-    assert worker.hear()[:3] == [*HEAD, b"HEARTBEAT"]
+    beat = worker.hear()
+    assert beat[:3] == [*HEAD, b"HEARTBEAT"] and len(beat) == 4
     worker.say(*HEAD, b"READY", b"r1")
     return worker
 
@@ -21,7 +22,7 @@ def test_every_command_is_framed_as_printed(broker: testing.Broker) -> None:
     with worker_of(broker, b"frames") as worker, RawPeer(broker.url) as client:
         worker.say(*HEAD, b"HEARTBEAT", b"h1")  # 4 frames
         # "REQUEST", which the document prints as READY: 7 frames
-        client.say(*HEAD, b"READY", b"m1", b"frames", b"reply-requested", b"hello")
+        client.say(*HEAD, b"READY", b"m1", b"frames", b"", b"hello")
         request = worker.hear()
         assert request[:3] == [*HEAD, b"REQUEST"] and len(request) == 7
         assert request[4] == b"frames" and request[6] == b"hello"

@@ -277,9 +277,11 @@ _REQUESTS = (
     Column("hops", SHORT, 1, "how often it was forwarded"),
     Column("partials", INT, 1, "partial replies delivered to the client"),
     Column("request_bytes", LONG, 1, "size of its body with its framing, as last dispatched"),
-    Column("reply_bytes", LONG, 1, "size of all replies delivered to the client, with their framing"),
+    Column(
+        "reply_bytes", LONG, 1, "size of its final reply and of the partial replies to its client, with their framing"
+    ),
     Column("outcome", TEXT, 1, "`ok`, or the kind of failure"),
-    Column("reason", TEXT, 1, "reason of a failure, as text"),
+    Column("reason", TEXT, 1, "reason of a failure, as text; of `ok`: why the reply was not sent to the client"),
     Column("trace", TEXT, 1, "W3C trace context of the request: version-traceid-parentid-flags"),
     Column("parent", TEXT, 1, "id of the request on the broker that sent it over a bridge"),
     Column(

@@ -330,6 +330,7 @@ class Session(LinkHandler):
     )
     deadline_is_patience = False  # its deadlines are how long the client waits; a durable job continues without it
     has_client_ids = False  # its requests have ids that the client chose: ``client_id_of`` returns them
+    may_withhold = False  # it does not send every reply to its client: ``withheld`` says why
     is_internal = False  # the broker's own client, which runs jobs
     runs_shared = (
         False  # of ``broker/sharing/shared_runs.py``: its requests are runs that several clients' requests share
@@ -403,6 +404,10 @@ class Session(LinkHandler):
     def awaits_reply(self, request: Request) -> bool:
         """Whether the client of this open request waits for a reply. If not, the request is run even if the client disconnects."""
         return True
+
+    def withheld(self, request: Request) -> str:
+        """Why the final reply of this request is not sent, for the journal; "" if it is. Called only if ``may_withhold``."""
+        return ""
 
     # --- to a client
 

@@ -29,6 +29,7 @@ class Tuning:
     mdx_max_credit: int = limits.MDX_MAX_CREDIT
     dcp_max_held: int = limits.DCP_MAX_HELD
     emqp_max_slots: int = limits.EMQP_MAX_SLOTS
+    emqp_reply_always: bool = False  # a REQUEST without ``reply-requested`` is answered, too
     mdx_client_header: bytes = b"MDXC01"  # frame 0; both may be one value
     mdx_worker_header: bytes = b"MDXW01"
     # By service: "majortomo" or "libmdp" skips the detection.

@@ -6,8 +6,10 @@ from typing import Any
 from polydomo.journal.levels import Levels
 from polydomo.journal.reading.story import Story, build
 from polydomo.journal.recording.recorder import JournalRecorder
-from polydomo.journal.schema import REQUESTS
-from tests.journal.stage import journalled
+from polydomo.journal.schema import MESSAGES, REQUESTS
+from polydomo.protocols.emqp.session import EmqpSession
+from tests.journal.stage import RUN, journalled
+from tests.protocols.emqp_dbp_fakes import ASKS, HEAD, Table, request, worker_at
 
 Row = dict[str, Any]
 TIMES = ("time", "accepted", "first_dispatched", "dispatched", "first_partial")
@@ -181,3 +183,26 @@ def test_a_request_that_joined_another_says_so() -> None:
     run = texts(story_from(recorder, 2))
     assert any(text.endswith("(keyed, scripted) called `resize`, 5 B") for text in run), run
     assert any(text.startswith("w1 answered") for text in run)
+
+
+def test_a_reply_that_was_not_sent_is_not_called_delivered() -> None:
+    """eMQP: the client did not ask for a reply, or has left."""
+    for level in (MESSAGES, REQUESTS):
+        table = Table()
+        recorder = JournalRecorder(RUN, Levels(level))
+        recorder.attach(table.broker)
+        table.broker.record_to(recorder)
+        worker, client = worker_at(table, slots=4), table.join(EmqpSession)
+        for number, headers in enumerate((b"", ASKS, b"", b"retry-count:2")):
+            client.say(*HEAD, b"READY", b"r", b"default", headers, b"hello") if number == 2 else request(
+                client, headers=headers
+            )
+            if number == 3:
+                client.close()
+            worker.say(*HEAD, b"REPLY", b"x", b"done", worker.hear()[-1][3])
+        assert [texts(story_from(recorder, number))[-1] for number in (1, 2, 3, 4)] == [
+            "w1 answered, 6 B; not sent to c2: the client did not request a reply",
+            "w1 answered, 6 B; delivered to c2",
+            "w1 answered, 6 B; delivered to c2",
+            "w1 answered, 6 B; not sent to c2: the client has disconnected",
+        ]

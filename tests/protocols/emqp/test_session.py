@@ -8,6 +8,7 @@ from polydomo.model.name_patterns import PatternMap, chosen
 from polydomo.model.records import Worker
 from polydomo.model.registration import WorkerTerms
 from polydomo.model.request_options import RequestOptions
+from polydomo.model.tuning import Tuning
 from polydomo.protocols.emqp.session import EmqpSession
 from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.wire import frames
@@ -64,6 +65,38 @@ def test_the_document_s_dialogue() -> None:
     worker.say(*HEAD, b"DISCONNECT", b"d1")
     assert worker.hear() == [] and table.notes.departures == [("left", "DISCONNECT")]
     assert table.notes.violations == []
+
+
+def test_a_client_of_the_document_s_form_always_gets_its_reply() -> None:
+    """ "dictionary of headers. can be an empty set" """
+    table = Table()
+    worker = worker_at(table, b"echo", slots=3, kind=None)
+    client = table.join(EmqpSession)
+    for number, headers in enumerate((b"", b"{}", b"guarantee")):
+        client.say(*HEAD, b"READY", b"m%d" % number, b"echo", headers, b"hello")
+        job = only(worker.hear())
+        assert job[5].split(b",")[0] == b"reply-requested"  # EventMQ's job manager answers nothing else
+        worker.say(*HEAD, b"REPLY", b"own-id", b"olleh")
+        assert client.hear() == [[*HEAD, b"REPLY", b"m%d" % number, b"olleh"]]
+    client.say(*HEAD, b"READY", b"m4", b"nobody", b"timeout:5", b"hello")
+    table.wait(5.5)
+    assert table.notes.outcomes[-1] == ("nobody", "timeout"), "it waits, so its timeout is a deadline"
+    client.say(*HEAD, b"READY", b"m5", b"nobody", b"", b"hello")
+    client.close()
+    assert table.notes.outcomes[-1] == ("nobody", "cancelled"), "and its request ends with its connection"
+
+
+def test_every_request_is_answered_if_the_setting_says_so() -> None:
+    table = Table(Tuning(emqp_reply_always=True))
+    worker = worker_at(table, slots=3)
+    client = table.join(EmqpSession)
+    request(client, headers=b"")
+    worker.say(*HEAD, b"REPLY", b"x", b"done", only(worker.hear())[3])
+    assert only(client.hear())[4:] == [b"done", b"m1"]
+    request(client, headers=b"")
+    client.close()
+    worker.say(*HEAD, b"REPLY", b"x", b"done", only(worker.hear())[3])
+    assert table.notes.outcomes == [("default", "ok")] * 2, "a client that did not ask for a reply may still leave"
 
 
 # --- a client ---

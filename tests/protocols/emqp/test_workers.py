@@ -148,6 +148,23 @@ def test_any_command_acts_as_a_heartbeat(last: bytes) -> None:
     assert table.notes.departures == []
 
 
+def test_heartbeats_have_the_form_of_the_peer() -> None:
+    """Four frames in the document; EventMQ's have the time as a fifth."""
+    table = Table()
+    peer = table.join(EmqpSession)
+    peer.say(*HEAD, b"INFORM", b"i1", b"echo")
+    _, beat = peer.hear()
+    assert beat[:3] == [*HEAD, b"HEARTBEAT"] and len(beat) == 4
+    table.wait(3.1)
+    assert len(only(peer.hear())) == 4
+    eventmq = worker_at(table)
+    table.wait(3.1)
+    assert len(only(eventmq.hear())) == 5
+    eventmq.say(*HEAD, b"HEARTBEAT", b"h")  # a worker that names its type as EventMQ does, and beats as in the document
+    table.wait(3.1)
+    assert len(only(eventmq.hear())) == 4
+
+
 def test_the_broker_sends_the_goodbye_of_the_peers_dialect() -> None:
     table = Table()
     eventmq, document = worker_at(table), worker_at(table, b"other", kind=None)

@@ -129,6 +129,7 @@ def test_every_protocol_key_reaches_the_tuning() -> None:
         "beat": 1.1,
         "beats_missed": 9,
         "busy_timeout": 77,
+        "emqp.reply": "always",
         "service": "a.dialect=libmdp; a.objective=99% in 1ms",
         "mdx.client_header": "A",
         "mdx.worker_header": "B",

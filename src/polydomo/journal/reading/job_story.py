@@ -82,6 +82,8 @@ def _request(row: Row) -> str:
         "answered" if row["outcome"] == OK else f"{row['outcome']}: {row['reason'].removeprefix(row['outcome'] + ': ')}"
     )
     if row["client_protocol"] != schema.JOB:
+        if row["outcome"] == OK and row["reason"]:
+            return f"not sent to c{row['client']} ({row['client_protocol']}), request {row['request']}: {row['reason']}"
         return f"delivered to c{row['client']} ({row['client_protocol']}), request {row['request']}: {ended}"
     worker = f"w{row['worker']} ({row['worker_protocol']}, {row['worker_peer']})" if row["worker"] else "no worker"
     waited = f", waited {took(row['wait_us'])}, ran {took(row['run_us'])}"

@@ -200,7 +200,8 @@ class _StoryBuilder:
     def _final(self, row: Row) -> str:
         had = _between(self.held_since, row["time"])
         ran = f" after {took(had)}" if had else ""
-        return f"w{row['worker']} answered{ran}, {size(row['size'])}; delivered to c{row['client']}"
+        sent = f"not sent to c{row['client']}: {row['reason']}" if row["reason"] else f"delivered to c{row['client']}"
+        return f"w{row['worker']} answered{ran}, {size(row['size'])}; {sent}"
 
     def _failed(self, row: Row) -> str:
         waited = _between(self.waits_since, row["time"])

@@ -215,6 +215,7 @@ class JournalRecorder(Recorder):
             or request.outcome != OK
             or request.max_attempts
             or (not request.session.origin_is_principal and request.origin)
+            or (request.session.may_withhold and request.session.withheld(request))
             or (self._peeks and self._has_more(request))
         ):
             self._ended(request)
@@ -275,7 +276,7 @@ class JournalRecorder(Recorder):
             first_partial=history.first_partial,
             partials=history.partials,
             outcome=request.outcome,
-            reason=history.reason,
+            reason=history.reason or self._withheld(request),
             asked=asked,
             trace=trace,
             parent=parent,
@@ -300,6 +301,11 @@ class JournalRecorder(Recorder):
             self._client_id(seq, request)
         if seq >= self._full:
             self.hand_over()
+
+    def _withheld(self, request: Request) -> str:
+        """Why an answered request's reply is not sent."""
+        session = request.session
+        return session.withheld(request) if request.outcome == OK and session.may_withhold else ""
 
     def _records_messages(self, request: Request) -> bool:
         """Whether to record the request's messages. Its first service decides, so that all its rows are recorded, or none."""

@@ -60,6 +60,8 @@ class EmqpRef:
         self.msgid = msgid  # the frame, as it came
         self.route = route
         self.document_form = document_form  # it was sent as READY, so the reply has five frames
+        # The document defines "request-reply" and headers that "can be an empty set", so its clients always wait. EventMQ's say so.
+        self.waits = document_form or route.wants_reply
 
 
 class EmqpSession(ProtocolSession):
@@ -69,6 +71,7 @@ class EmqpSession(ProtocolSession):
     takes_partials = False
     has_fast_path = True
     has_client_ids = True
+    may_withhold = True
 
     def __init__(self, broker: BrokerApi, link: Link) -> None:
         super().__init__(broker, link)
@@ -192,7 +195,7 @@ class EmqpSession(ProtocolSession):
             body,
             ref,
             # Without a reply, only the worker enforces the timeout, from when it starts the job, as with EventMQ's router.
-            broker.now + route.timeout if route.timeout and route.wants_reply else 0.0,
+            broker.now + route.timeout if route.timeout and ref.waits else 0.0,
             route.options,
         )
 
@@ -204,12 +207,20 @@ class EmqpSession(ProtocolSession):
 
     def awaits_reply(self, request: Request) -> bool:
         ref = request.ref
-        return not isinstance(ref, EmqpRef) or ref.route.wants_reply
+        return not isinstance(ref, EmqpRef) or ref.waits
+
+    def withheld(self, request: Request) -> str:
+        ref = request.ref
+        if self.ended or self.disconnected:
+            return "the client has disconnected"
+        if isinstance(ref, EmqpRef) and not ref.waits and not self.broker.tuning.emqp_reply_always:
+            return "the client did not request a reply"
+        return ""
 
     def send_final(self, request: Request, body: Body) -> None:
         ref = request.ref
         assert isinstance(ref, EmqpRef)
-        if not ref.route.wants_reply or self.ended:
+        if self.ended or not (ref.waits or self.broker.tuning.emqp_reply_always):
             return
         if not body or body[0] & MORE:
             body = frames.one_frame(body)
@@ -353,6 +364,9 @@ class EmqpSession(ProtocolSession):
     def send_heartbeat(self, worker: Worker) -> None:
         if not self.ended:
             worker.last_sent = self.broker.now
+            if self.dialect == DOCUMENT:  # its HEARTBEAT has four frames
+                self.link.send(HEARTBEAT + self._last_id())
+                return
             moment = b"%.6f" % (self.broker.now + self.broker.wall)
             self.link.send(HEARTBEAT + self._new_id() + frames.frame(moment, False))
 

@@ -113,6 +113,11 @@ class Dbp:
 
 @dataclass
 class Emqp:
+    reply: str = setting(
+        "requested",
+        Choice("requested", "always"),
+        "which REQUESTs are answered: those with the header reply-requested, or all; the document's READY form always is",
+    )
     front: str = setting(
         "", ListenAddress(), "additional listener for eMQP clients and schedulers; EventMQ's is tcp://127.0.0.1:47291"
     )

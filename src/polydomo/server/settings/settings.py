@@ -197,6 +197,7 @@ class Settings:
             mdx_worker_header=self.mdx.worker_header,
             mdp2_dialects=self.by_service("dialect"),
             objectives=self.by_service("objective"),
+            emqp_reply_always=self.emqp.reply == "always",
             dbp_silent=self.dbp.silent,
             dbp_names=list(self.dbp.names),
             dbp_require=list(self.dbp.require),
