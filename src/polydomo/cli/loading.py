@@ -14,7 +14,14 @@ MARKUP: Final = "markdown"  # of the commands' docstrings
 
 # The headings of the help in order, and under each its commands and their modules.
 PANELS = {
-    "Broker": {"up": "broker.up", "config": "broker.config", "discover": "calls.discover"},
+    "Broker": {
+        "up": "broker.up",
+        "config": "broker.config",
+        "discover": "calls.discover",
+        "doctor": "broker.doctor",
+        "backup": "broker.backup",
+        "restore": "broker.backup",
+    },
     "Call and serve": {
         "call": "calls.call",
         "work": "calls.work",

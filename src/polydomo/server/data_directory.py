@@ -36,24 +36,31 @@ def prepare_data(directory: str) -> Path:
             f"data: {path / links[0]} is a symbolic link, which the broker does not follow; move the file there, or use another "
             "data directory"
         )
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        say(
-            LOG,
-            logging.WARNING,
-            "other users can write to the data directory, and so replace jobs, results and the journal",
-            data=directory,
-            mode=oct(stat.S_IMODE(found.st_mode)),
-            remedy=f"chmod go-w {directory}",
-        )
-    elif found.st_uid not in (os.geteuid(), 0):
-        say(
-            LOG,
-            logging.WARNING,
-            "the data directory belongs to another user, who can replace jobs, results and the journal",
-            data=directory,
-            owner=found.st_uid,
-        )
+    exposed = exposure(path, found)
+    if exposed is not None:
+        say(LOG, logging.WARNING, exposed.text, data=directory, **exposed.facts)
     return path
+
+
+class Exposure(NamedTuple):
+    """Why other users can change what the broker stores."""
+
+    text: str
+    facts: dict[str, object]
+
+
+def exposure(path: Path, found: os.stat_result) -> Exposure | None:
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return Exposure(
+            "other users can write to the data directory, and so replace jobs, results and the journal",
+            {"mode": oct(stat.S_IMODE(found.st_mode)), "remedy": f"chmod go-w {path}"},
+        )
+    if found.st_uid not in (os.geteuid(), 0):
+        return Exposure(
+            "the data directory belongs to another user, who can replace jobs, results and the journal",
+            {"owner": found.st_uid},
+        )
+    return None
 
 
 class DiskShares(NamedTuple):

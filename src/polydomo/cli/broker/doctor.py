@@ -1,0 +1,321 @@
+"""``polydomo doctor``: checks a machine, the settings and the data directory of a broker, and says what to do."""
+
+import contextlib
+import http.client
+import os
+import shutil
+import socket
+import sqlite3
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from polydomo.cli.common.options import Json
+from polydomo.cli.common.render import PrintedColumn, show, show_json
+from polydomo.errors import PolydomoError, SettingError
+from polydomo.journal.quantities import size
+
+if TYPE_CHECKING:
+    from polydomo.server.settings.settings import Settings
+    from polydomo.wire.address import Address
+
+OK, NOTE, WARNING, ERROR = "ok", "note", "warning", "error"
+ANSWER = 2.0  # seconds for the broker's answer on its port
+FILES = 4096  # open files that a broker with some thousand connections needs
+DISK_LOW = 1 << 30  # bytes free
+LATEST = 60.0  # seconds by which the newest file may be ahead of the clock
+
+
+class Finding(NamedTuple):
+    check: str
+    level: str
+    finding: str
+    remedy: str = ""
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(doctor)
+
+
+def doctor(
+    ctx: typer.Context,
+    data: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Data directory of the broker.  [default: ./polydomo-data]")
+    ] = None,
+    config: Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with the broker's settings.")] = None,
+    access: Annotated[str | None, typer.Option(metavar="FILE", help="The broker's access file.")] = None,
+    json: Json = False,
+) -> None:
+    """Check this machine, the settings and the data directory of a broker.
+
+    It takes the same flags, variables and settings file as `polydomo up`, and changes nothing. The broker may be running. It reads
+    every stored file, so it takes a while for a large journal. Exit status 1: there is an error.
+
+    **Examples**
+
+    - `polydomo doctor`
+    - `polydomo doctor --config /etc/polydomo/polydomo.toml`
+    """
+    from polydomo.cli.common import flags
+
+    found = list(_machine())
+    try:
+        settings = flags.load(config, {"data": data, "access": access}, ctx.args)
+    except SettingError as error:
+        found.append(Finding("settings", ERROR, str(error), "mend the setting; `polydomo config` lists all"))
+    else:
+        for check in (_settings, _data, _stores, _journal, _access, _ports):
+            found += check(settings)
+    if json:
+        show_json([one._asdict() for one in found])
+    else:
+        columns = [PrintedColumn("check"), PrintedColumn("level"), PrintedColumn("finding", folds=True)]
+        show([*columns, PrintedColumn("remedy", folds=True)], [list(one) for one in found])
+    if any(one.level == ERROR for one in found):
+        raise typer.Exit(1)
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------------
+
+
+def _machine() -> Iterator[Finding]:
+    from polydomo import __version__, native
+    from polydomo.server.resources import MORE_FILES, available_memory
+
+    yield Finding("version", OK, f"polydomo {__version__} ({native.form()}), SQLite {sqlite3.sqlite_version}")
+    if not native.is_compiled():
+        yield Finding(
+            "core", NOTE, "the core is interpreted", "a compiled core needs less CPU: POLYDOMO_COMPILED=1 pip install"
+        )
+    for module, purpose, extra in (
+        ("uvloop", "a faster event loop", "pip install uvloop"),
+        ("pyarrow", "the journal", "pip install 'polydomo[journal]'"),
+        ("pyspark", "the pipeline", "pip install 'polydomo[spark]'"),
+    ):
+        if find_spec(module) is None:
+            yield Finding("libraries", NOTE, f"{module} is not installed, which {purpose} needs", extra)
+    if find_spec("pyspark") is not None:
+        yield _java()
+    try:
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        if most != resource.RLIM_INFINITY and most < FILES:
+            yield Finding("open files", WARNING, f"at most {most} files, one for each connection", MORE_FILES)
+        else:
+            yield Finding("open files", OK, "no limit" if most == resource.RLIM_INFINITY else f"at most {most}")
+    except ImportError:
+        pass  # another kind of system
+    memory = available_memory()
+    if memory:
+        yield Finding("memory", OK, f"{size(memory)} for this process")
+
+
+def _java() -> Finding:
+    from polydomo.pipeline import java
+
+    try:
+        return Finding("java", OK, f"Spark can use {java.find()}")
+    except PolydomoError as error:
+        return Finding("java", NOTE, str(error), "only the pipeline needs Java")
+
+
+# --- the settings and the data directory ------------------------------------------------------------------------------------
+
+
+def _settings(settings: "Settings") -> Iterator[Finding]:
+    for notice in settings.notices:
+        yield Finding("settings", WARNING, str(notice))
+    if not settings.notices:
+        yield Finding("settings", OK, "valid")
+
+
+def _data(settings: "Settings") -> Iterator[Finding]:
+    from polydomo.server.data_directory import exposure, used_bytes
+
+    path = Path(settings.data)
+    if not path.is_dir():
+        yield Finding("data", NOTE, f"{path} does not exist yet", "`polydomo up` makes it; name another with --data")
+        return
+    links = [entry for entry in path.iterdir() if entry.is_symlink()]
+    for link in links:
+        yield Finding("data", ERROR, f"{link} is a symbolic link, which a broker refuses", "move the file there")
+    exposed = exposure(path, path.stat())
+    if exposed is not None:
+        yield Finding("data", WARNING, exposed.text, str(exposed.facts.get("remedy", "chown it to the broker's user")))
+    if not os.access(path, os.W_OK | os.X_OK):
+        yield Finding("data", ERROR, f"this user cannot write to {path}", "run it as the broker's user")
+    for kept in sorted(path.glob("*.damaged-*")):
+        yield Finding(
+            "data", WARNING, f"{kept.name} was kept when it was found damaged", "remove it when it is not needed"
+        )
+    if not links and exposed is None:
+        yield Finding("data", OK, f"{path} has {size(used_bytes(path))}")
+    free = shutil.disk_usage(path).free
+    level, remedy = (WARNING, "make room, or set limits.max_disk") if free < DISK_LOW else (OK, "")
+    yield Finding("disk", level, f"{size(free)} free", remedy)
+    newest = max((entry.stat().st_mtime for entry in path.rglob("*") if entry.is_file()), default=0.0)
+    ahead = newest - time.time()
+    if ahead > LATEST:
+        yield Finding(
+            "clock",
+            ERROR,
+            f"the newest file is {round(ahead)} s in the future: the clock was set back",
+            "set the clock; jobs wait for their times",
+        )
+    else:
+        yield Finding("clock", OK, time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
+
+
+def _stores(settings: "Settings") -> Iterator[Finding]:
+    from polydomo.server.job_store import backend_of
+    from polydomo.stores.backend import SCHEMA
+    from polydomo.stores.memo import FILE, VERSION
+    from polydomo.stores.sqlite import SqliteBackend
+    from polydomo.stores.urls import without_password
+
+    try:
+        backend = backend_of(settings)
+    except SettingError as error:
+        yield Finding("jobs", ERROR, str(error))
+        return
+    if isinstance(backend, SqliteBackend):
+        yield _store("jobs", backend.path, "SELECT schema FROM lease", SCHEMA)
+    elif backend is not None:
+        from polydomo.broker.jobs.ops import StoreError
+
+        try:
+            backend.open()
+            yield Finding("jobs", OK, f"{without_password(backend.url)} answers")
+        except StoreError as error:
+            yield Finding("jobs", ERROR, error.text, "check the address, the password and the server")
+        finally:
+            backend.close()
+    yield _store("memo", Path(settings.data) / FILE, "PRAGMA user_version", VERSION)
+
+
+def _store(check: str, path: Path, version: str, current: int) -> Finding:
+    if not path.is_file():
+        return Finding(check, OK, f"{path.name} does not exist yet")
+    restart = "restart the broker, which saves what can be read, or restore a backup"
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as store:
+            (found,) = store.execute("PRAGMA integrity_check(1)").fetchone()
+            if found != "ok":
+                return Finding(check, ERROR, f"{path.name} is damaged: {str(found).splitlines()[0]}", restart)
+            row = store.execute(version).fetchone()
+            number = int(row[0]) if row is not None else current
+    except sqlite3.Error as error:
+        return Finding(check, ERROR, f"{path.name} cannot be read: {error}", restart)
+    if number > current:
+        return Finding(
+            check,
+            ERROR,
+            f"{path.name} has version {number} of its tables, newer than {current}",
+            "use the polydomo that wrote it",
+        )
+    note = "" if number == current else f", version {number} of its tables: the broker upgrades it"
+    return Finding(check, OK, f"{path.name} is sound ({size(path.stat().st_size)}{note})")
+
+
+def _journal(settings: "Settings") -> Iterator[Finding]:
+    from polydomo.journal.files.seal import damage
+    from polydomo.journal.files.segments import all_segments
+
+    directory = Path(settings.data) / "journal"
+    if not directory.is_dir():
+        yield Finding("journal", OK, "there is none")
+        return
+    checked = 0
+    for segment in all_segments(directory):
+        why = damage(segment.path)
+        if why and segment.path.exists():  # a running broker merges segments
+            yield Finding(
+                "journal",
+                ERROR,
+                f"{segment.path.relative_to(directory)}: {why}",
+                "its rows are reported as missing; restore it from a copy, or remove it",
+            )
+        checked += 1
+    yield Finding("journal", OK, f"{checked} segments were read")
+
+
+def _access(settings: "Settings") -> Iterator[Finding]:
+    from polydomo.server.access.file import load
+
+    if not settings.access:
+        if settings.insecure:
+            yield Finding(
+                "access", WARNING, "no access control, and other machines can connect", "polydomo access init"
+            )
+        else:
+            yield Finding("access", OK, "no access control: only this machine can connect")
+        return
+    try:
+        found = load(settings.access, [listener.address for listener in settings.listeners()])
+    except SettingError as error:
+        yield Finding("access", ERROR, str(error), "mend the access file; `polydomo access check` tries a right")
+        return
+    for warning in found.warnings:
+        yield Finding("access", WARNING, warning)
+    yield Finding("access", OK, f"{settings.access} is valid")
+
+
+# --- ports ------------------------------------------------------------------------------------------------------------------
+
+
+def _ports(settings: "Settings") -> Iterator[Finding]:
+    from polydomo.wire.address import TCP
+
+    for listener in settings.listeners():
+        address = listener.address
+        if address.kind == TCP and address.port:
+            yield _port(address)
+
+
+def _port(address: "Address") -> Finding:
+    try:
+        places = socket.getaddrinfo(
+            None if address.host == "*" else address.host,
+            address.port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )
+    except OSError as error:
+        return Finding("port", ERROR, f"{address}: {error.strerror}", "name an address of this machine with --listen")
+    family, kind, _, _, place = places[0]
+    with socket.socket(family, kind) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(place)
+        except PermissionError:
+            return Finding(
+                "port", ERROR, f"{address}: this user may not use it", "choose a port above 1023 with --listen"
+            )
+        except OSError:
+            return _who(address, str(place[0]))
+    return Finding("port", OK, f"{address} is free")
+
+
+def _who(address: "Address", host: str) -> Finding:
+    connection = http.client.HTTPConnection(
+        "127.0.0.1" if host in ("0.0.0.0", "::") else host, address.port, timeout=ANSWER
+    )
+    try:
+        connection.request("GET", "/v1/polydomo.js")  # every broker has it, for everyone
+        if b"polydomo" in connection.getresponse().read(4096):
+            return Finding("port", OK, f"{address}: a broker answers")
+    except (OSError, http.client.HTTPException):
+        pass
+    finally:
+        connection.close()
+    return Finding(
+        "port",
+        WARNING,
+        f"{address} is in use, and not by a broker that answers",
+        f"ss -ltnp 'sport = :{address.port}' shows which program",
+    )
