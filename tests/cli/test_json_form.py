@@ -101,7 +101,7 @@ ASKED = {
 ELSEWHERE = {
     "tap",  # below: it follows
     "bench",  # below: it takes its time
-    "discover", "config", "context list", "subscribe",  # addresses, topics, settings and names: nothing that has a form here
+    "discover", "config", "doctor", "context list", "subscribe",  # addresses, topics, settings and names: nothing that has a form here
     "replay",  # below: it needs a journal with payloads
     "query",  # rows as the query names them
     "memo ls",  # empty here; tests/cli/calls/test_typed_calls.py
