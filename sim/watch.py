@@ -89,6 +89,8 @@ class Watcher:
     def registered(self, worker: Worker) -> None:
         """The worker registered, for the first time or for another service: it is last in the order."""
         self._idle.pop(worker, None)
+        for service in worker.services:
+            self._empty.pop(service, None)  # it may leave in the same step
 
     def requeued(self, request: Request) -> None:
         self.lives.requeued(request)
@@ -101,6 +103,7 @@ class Watcher:
         in_turn = self._came.pop(request, None) is not None  # otherwise a worker or a bridge returned it
         if worker.session.runs_shared:
             return  # it waits for a run of its key, and the run is a request of its own
+        self._empty.pop(service, None)  # another broker may offer and withdraw it in one step
         # a durable job goes on without its client
         if tag in self.cancelled and not request.session.is_bridge and not request.session.is_internal:
             self.breach("cancelled", f"request {request.number} was dispatched after its client had cancelled it", tag)

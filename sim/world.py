@@ -31,7 +31,7 @@ SETTLE = 6.0  # simulated seconds after that, plus some heartbeats, within which
 PROBE = 20.0  # seconds within which a call in a healthy world is answered
 LEAVE = 20.0  # seconds after which nothing is left of a world whose peers have disconnected
 LEAVE_JOBS = 150.0  # the same with durable jobs, whose attempts go on without clients
-WIDE = 64  # requests: a window between two processes that the durable requests of a world do not fill
+WIDE = 64  # requests: a window between two brokers or processes that the requests of a world do not fill
 WIDE_BYTES = 1 << 16
 MOST_EVENTS = 400_000  # a simulation with more events than this does not end
 
@@ -164,12 +164,13 @@ class World:
         # Where other clients are paused at a limit, an HTTP client is refused. So it sends its probes when no other probe waits.
         groups = [[client for client in self.clients if client.protocol != "http"]]
         groups += [[client] for client in self.clients if client.protocol == "http"]
+        patience = self._patience()
         for group in groups:
             for client in group:
                 for service in self.services:
-                    self.probes.append(client.submit(service, PROBE))
+                    self.probes.append(client.submit(service, patience))
                 client.flush()
-            if not self._until(self.scheduler.now + PROBE + 1.0, lambda: self._probed(before)):
+            if not self._until(self.scheduler.now + patience + 1.0, lambda: self._probed(before)):
                 return
         for keeper in self.keepers:
             if isinstance(keeper, CatalogService) and not (
@@ -183,13 +184,27 @@ class World:
             elif isinstance(keeper, Subscriber) and keeper.last <= before[keeper.publisher]:
                 self.breach("liveness", f"{keeper.name} has received nothing new in a healthy world")
         # Durable requests wait for their jobs, and can fill a small window between two processes until then.
-        narrow = self.options.siblings and (self.options.bridge_window < WIDE or self.options.bridge_bytes < WIDE_BYTES)
+        narrow = self.options.siblings and self._narrow
         for call in self.probes:
             if self.options.durable and (call.service == self.services[0] or narrow):
                 continue  # jobs of clients that stopped waiting run first
             if call.outcome != "reply":
                 text = f"{call.tag} to {call.service!r} in a healthy world ended as {call.outcome or 'nothing'}"
                 self.breach("liveness", text, call.tag)
+
+    @property
+    def _narrow(self) -> bool:
+        """Whether requests can fill the window between two brokers or processes."""
+        return self.options.bridge_window < WIDE or self.options.bridge_bytes < WIDE_BYTES
+
+    def _patience(self) -> float:
+        """Seconds within which a call in a healthy world is answered. A small window lets one call after the other cross to another broker,
+        and each takes its way through the brokers to the worker and back."""
+        options = self.options
+        if not options.bridged or not self._narrow:
+            return PROBE
+        crossing = 2 * options.brokers * (options.latency + options.jitter)
+        return PROBE + crossing * len(self.clients) * len(self.services)
 
     def _probed(self, before: "dict[Publisher, int]") -> bool:
         """Whether all probes have an outcome, and all subscribers a new message."""

@@ -44,12 +44,13 @@ def _row_sum(row: Row, body: int, result: int) -> int:
 
 
 def job_values(job: Job) -> tuple[object, ...]:
-    """A job as a row of ``sql_ops.COLUMNS``, with its checksums, and ``collected``."""
+    """A job as a row of ``sql_ops.COLUMNS``, with its checksums, and ``collected``. A job with a result is stored without its body."""
     settings = _settings(job)
     story = story_text(job.story) if job.story else ""
     key = job.scoped_key()
+    body = b"" if job.state == DONE else job.body
     return (
-        job.id, job.service, job.body, key or None, job.origin, job.digest, job.priority, job.created, job.due, job.expires, settings,
+        job.id, job.service, body, key or None, job.origin, job.digest, job.priority, job.created, job.due, job.expires, settings,
         job.attempts, job.state, job.outcome, job.reason, job.result, job.ended, job.keep, story, job.schedule or None, job.fired,
         _job_checks(job, settings, story, key), 0,
     )  # fmt: skip

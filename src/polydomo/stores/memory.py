@@ -11,7 +11,6 @@ from polydomo.broker.jobs.job import Job, reopening, story_of
 from polydomo.broker.jobs.ops import (
     NOT_LEADER,
     Collected,
-    Condemn,
     DropSchedule,
     Finish,
     Fire,
@@ -25,6 +24,7 @@ from polydomo.broker.jobs.ops import (
     PutSchedule,
     Remove,
     Reopen,
+    Replace,
     ScheduleRow,
     Select,
     StoreError,
@@ -146,9 +146,9 @@ class MemoryBackend(Backend):
                 tables.checks[op.id] = _checks(job)
             reopened = job is not None and job.state == states.OPEN and job.due == op.due
             op.job = _job_copy(job) if job is not None and reopened else None
-        elif isinstance(op, Condemn):
-            if op.job.id in tables.jobs:
-                self._remove(op.job.id)
+        elif isinstance(op, Replace):
+            for id in {op.job.id, tables.keys.get(op.job.scoped_key(), op.job.id)} & tables.jobs.keys():
+                self._remove(id)
             self._insert(op.job)
         elif isinstance(op, Remove):
             job = tables.jobs.get(op.id)
@@ -179,6 +179,9 @@ class MemoryBackend(Backend):
             return self._read(known)
         stored = tables.jobs[job.id] = _job_copy(job)
         stored.damage = ""
+        stored.phase = states.DELAYED  # not stored
+        if stored.state == states.DONE:
+            stored.body = b""
         tables.checks[job.id] = _checks(job)
         if job.key:
             tables.keys[job.scoped_key()] = job.id

@@ -9,7 +9,6 @@ from typing import Any
 
 from polydomo.broker.jobs.job import DAMAGED, DEAD, OPEN, Job, reopening, story_text
 from polydomo.broker.jobs.ops import (
-    Condemn,
     DropSchedule,
     Fire,
     Op,
@@ -18,6 +17,7 @@ from polydomo.broker.jobs.ops import (
     PutSchedule,
     Remove,
     Reopen,
+    Replace,
 )
 from polydomo.limits import JOB_PURGE_ROWS
 from polydomo.model.json_form import iso_time
@@ -84,8 +84,9 @@ class SqlOps:
         if job.state == OPEN and job.due == op.due:  # also if the same operation is applied again
             op.job = job
 
-    def condemn(self, op: Condemn) -> None:
-        self._run("DELETE FROM @jobs WHERE id = ?", (op.job.id,))
+    def replace(self, op: Replace) -> None:
+        # The damaged record may have another id. Its key is that of no other job.
+        self._run("DELETE FROM @jobs WHERE id = ? OR key = ?", (op.job.id, op.job.scoped_key()))
         self._insert(op.job)
 
     def remove(self, op: Remove) -> None:
@@ -122,7 +123,7 @@ class SqlOps:
 
 BY_TYPE: "dict[type[Op], Callable[[SqlOps, Any], None]]" = {
     Fire: SqlOps.fire,
-    Condemn: SqlOps.condemn,
+    Replace: SqlOps.replace,
     Reopen: SqlOps.reopen,
     Remove: SqlOps.remove,
     Purge: SqlOps.purge,

@@ -6,7 +6,7 @@ from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.jobs import EXPIRED
 from polydomo.broker.jobs.ops import FULL, NOT_LEADER, Get, ScheduleRow, StoreError
 from polydomo.limits import COST_JOB
-from polydomo.model.outcomes import FAILED, GAVE_UP, NO_WORKER, REFUSED, TOO_LARGE
+from polydomo.model.outcomes import FAILED, GAVE_UP, NO_WORKER, OK, REFUSED, TOO_LARGE
 from polydomo.model.retry_policy import Backoff
 from tests.broker.jobs.machine import World
 
@@ -363,6 +363,52 @@ def test_a_repeated_submission_of_a_damaged_job_is_not_taken_for_another_one() -
     assert repeated.repeats(first)
     first.principal = "alice"
     assert not repeated.repeats(first)
+
+
+def test_a_running_job_whose_record_is_damaged_keeps_its_outcome(world: World) -> None:
+    """Two submissions with one key are being stored; the record changes before the store has answered the second one."""
+    world.submit("A", key="k")
+    world.submit("B", key="k")
+    first, second = world.store.ops
+    world.store.ops = [first]
+    world.store.sync()
+    world.backend.tables.jobs["A"].body = b"\x00\x01y"
+    world.store.ops = [second]
+    world.store.sync()
+    assert world.heard() == [("A", states.OPEN), ("A", states.OPEN)] and world.jobs.counters.damaged == 0
+    world.jobs.wait("A", world.hear)
+    world.end()
+    world.store.sync()
+    assert world.heard() == [("A", states.DONE)]
+    assert world.backend.tables.jobs["A"].state == states.DONE and not world.jobs.open
+
+
+@pytest.mark.parametrize("state", [states.DONE, states.DEAD])
+@pytest.mark.parametrize("damage", ["state", "id", "gone"])
+def test_the_outcome_of_a_running_job_replaces_a_record_that_is_no_longer_open(
+    world: World, damage: str, state: str
+) -> None:
+    world.submit("A", key="k")
+    world.store.sync()
+    stored = world.backend.tables.jobs
+    if damage == "state":
+        stored["A"].state = "opeo"
+    else:
+        record = stored.pop("A")
+        if damage == "id":
+            record.id = "C"
+            stored["C"] = record
+            world.backend.tables.checks["C"] = world.backend.tables.checks["A"]
+            world.backend.tables.keys[record.scoped_key()] = "C"
+    world.jobs.wait("A", world.hear)
+    world.end(OK if state == states.DONE else TOO_LARGE)
+    world.store.sync()
+    world.jobs.check()
+    assert world.heard() == [("A", states.OPEN), ("A", state)] and world.jobs.counters.damaged == 1
+    world.jobs.find("A", world.hear)
+    world.store.sync()
+    assert world.heard() == [("A", state)] and not world.jobs.open
+    assert (stored["A"].result, list(stored)) == (b"\x00\x02ok" if state == states.DONE else b"", ["A"])
 
 
 @pytest.mark.parametrize(("missed", "count"), [("once", 1), ("skip", 0)])

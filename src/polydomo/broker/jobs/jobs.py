@@ -21,7 +21,6 @@ from polydomo.broker.jobs.ops import (
     FULL,
     NOT_LEADER,
     Collected,
-    Condemn,
     Finish,
     Get,
     Insert,
@@ -32,6 +31,7 @@ from polydomo.broker.jobs.ops import (
     PutPause,
     Remove,
     Reopen,
+    Replace,
     Store,
     StoreError,
 )
@@ -364,16 +364,29 @@ class Jobs:
         op = Finish(job)
 
         def recorded(_: Op) -> None:
-            self._recorded(op)
+            if op.error is None and not op.done and self.open.get(job.id) is job:
+                self._replace(job)
+            else:
+                self._recorded(op, job)
 
         op.then = recorded
         self.put(op)
 
-    def _recorded(self, op: Finish) -> None:
-        job = op.job
+    def _replace(self, job: Job) -> None:
+        """Stores the outcome of an open job whose record is no longer that of an open job. Only the leader writes, so the record is
+        damaged; the job in memory is not."""
+        self.counters.damaged += 1
+        op = Replace(job)
+
+        def replaced(_: Op) -> None:
+            self._recorded(op, job)
+
+        op.then = replaced
+        self.put(op)
+
+    def _recorded(self, op: Op, job: Job) -> None:
         if op.error is not None or self.open.get(job.id) is not job:
             return  # no longer the leader: the new leader runs it again
-        assert op.done, "the store has another outcome for an open job"
         del self.open[job.id]
         job.phase = job.state
         if job.key:
@@ -457,12 +470,14 @@ class Jobs:
     # --- stored data that has changed on disk ---------------------------------------------------------------------------------
 
     def _condemn(self, job: Job, was_open: bool = False) -> None:
-        """Stores that the data of a job is damaged: from now on the job is dead. For an open job, this is its outcome; that of any other
-        job was recorded before."""
+        """Stores that the data of a job is damaged: from now on the job is dead. For a loaded open job, this is its outcome; that of any
+        other job was recorded before. A job that is open in memory is not damaged: its outcome replaces the record."""
+        if job.id in self.open:
+            return
         job.ended = self.runner.now()
         job.keep = job.ended + self.policy.keep_dead if self.policy.keep_dead else 0.0
         self.counters.damaged += 1
-        op = Condemn(job)
+        op = Replace(job)
 
         def recorded(_: Op) -> None:
             if was_open and op.error is None:
@@ -493,7 +508,7 @@ class Jobs:
         op = Get(id)
 
         def found(_: Op) -> None:
-            if op.job is not None and op.job.damage and id not in self.open:
+            if op.job is not None and op.job.damage:
                 self._condemn(op.job)
             answer(self.open.get(id, op.job), op.error)
 

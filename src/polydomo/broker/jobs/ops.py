@@ -104,8 +104,8 @@ class Finish(Op):
         return len(self.job.result)
 
 
-class Condemn(Op):
-    """Replaces the record of a job whose stored data is damaged by a dead job without body and result."""
+class Replace(Op):
+    """Replaces the damaged record of a job, by a dead job without body and result, or by the outcome of a job that was in memory."""
 
     def __init__(self, job: Job) -> None:
         super().__init__()
