@@ -236,6 +236,7 @@ class Worker(Peer):
             and delivery.service != FORWARD_TO
             and trouble
             and rng.random() < options.forwarding
+            and not execution.sent  # a call that has sent partial replies cannot be forwarded
         ):
             self.note("forward", execution.tag, execution.number)
             self.world.count("forward")
