@@ -1,0 +1,74 @@
+"""docs/protocols: what every page of a protocol has. The dialogue is what a broker sends, and the example prints what it says."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from polydomo import testing
+from tests.protocol_pages.dialogues import DIALOGUES
+from tests.protocol_pages.write import PAGES, page
+
+PARTS = {
+    "a table of its messages": re.compile(r"^## On the wire$", re.MULTILINE),
+    "a table of states and events": re.compile(r"^\| event.*\|$", re.MULTILINE | re.IGNORECASE),
+    "its decisions": re.compile(r"^## Decisions where the \w+ (?:is|are) silent$", re.MULTILINE),
+    "what happens on each violation": re.compile(r"^## Violations$", re.MULTILINE),
+    "a legend": re.compile(r"^\| notation \| meaning \|$", re.MULTILINE),
+    "a sequence diagram": re.compile(r"^```mermaid\nsequenceDiagram$", re.MULTILINE),
+    "a state diagram": re.compile(r"^```mermaid\nstateDiagram-v2$", re.MULTILINE),
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[testing.Broker]:
+    with testing.broker() as broker:
+        yield broker
+
+
+def text_of(name: str) -> str:
+    return (PAGES / f"{name}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", DIALOGUES)
+def test_every_page_has_its_parts(name: str) -> None:
+    text = text_of(name)
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE)[:2] == ["A dialogue", "Try it"]
+    assert f"conformance-{name}.md" in text or name == "mdp"  # MDP is none of the five documents
+    for what, pattern in PARTS.items():
+        assert pattern.search(text), f"{name}.md lacks {what}"
+
+
+@pytest.mark.parametrize("name", DIALOGUES)
+def test_the_dialogue_is_what_a_broker_exchanges(broker: testing.Broker, name: str) -> None:
+    """If this fails after a change of the protocol or of its states: ``python -m tests.protocol_pages.write``."""
+    text = text_of(name)
+    assert text == page(name, text, broker.url)
+
+
+@pytest.mark.parametrize("name", DIALOGUES)
+def test_every_name_of_the_dialogue_is_in_its_legend(name: str) -> None:
+    dialogue, legend = text_of(name).split("```text\n")[1].split("```\n", 1)
+    names = set(re.findall(r"<[a-z ]+>", dialogue))
+    assert names
+    for found in names:
+        assert f"| `{found}` |" in legend
+
+
+@pytest.mark.parametrize("name", DIALOGUES)
+def test_the_example_runs_as_printed(name: str, tmp_path: Path) -> None:
+    (code,) = re.findall(r"^```python raw\n(.*?)^```$", text_of(name), re.MULTILINE | re.DOTALL)
+    says = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
+    assert len(says) == code.count("print(") > 0 and "tcp://127.0.0.1:5246" in code
+    with testing.broker() as broker:
+        run = subprocess.run(
+            [sys.executable, "-c", code.replace("tcp://127.0.0.1:5246", broker.url)],
+            capture_output=True,
+            text=True,
+            timeout=250,
+            cwd=tmp_path,
+        )
+    assert (run.stdout.splitlines(), run.returncode, run.stderr) == (says, 0, "")
