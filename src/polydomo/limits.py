@@ -255,6 +255,23 @@ MONITOR_EVENTS: Final = 256  # State changes that are remembered: a few screenfu
 MONITOR_SHOWN: Final = 12  # State changes shown with the metrics.
 MONITOR_GONE: Final = 256  # Departed workers, services and clients (each) that are remembered, with the cause.
 MONITOR_TALLIES: Final = 2_000  # Pairs of service and protocol with separate counts; the others share one per protocol.
+HISTORY_STEP: Final = (
+    10  # Seconds of a sample of the history: a chart of an hour has 360 points, as many as a screen shows.
+)
+HISTORY_STEPS: Final = 360  # Samples that are kept: one hour.
+HISTORY_COARSE: Final = 300  # Seconds of a sample of the last day; a multiple of HISTORY_STEP.
+HISTORY_COARSE_STEPS: Final = 288  # Samples of it: 24 hours.
+HISTORY_BUCKETS: Final = (
+    24  # Buckets of latencies in a sample: percentiles within 1 % if they differ little, 8 % over a factor of 30.
+)
+HISTORY_SERVICES: Final = 2_000  # Services with a history of their own, as many as have separate counts.
+HISTORY_BYTES: Final = 64 * MIB  # Of all samples of a process; beyond it, the history of each service becomes shorter.
+HISTORY_MEMORY: Final = 1 / 16  # The same as a fraction of limits.max_memory.
+HISTORY_TURN: Final = 25  # Samples encoded in one turn of the loop: about 1 ms.
+HISTORY_POINTS: Final = 720  # Points of an answer: a longer one would take more than 20 ms to build.
+COST_SERIES: Final = 1_000  # The history of a service besides its samples, measured with CPython 3.12.
+RECENT_SLOT: Final = 60  # Seconds of a slot of the recent figures ...
+RECENT_SLOTS: Final = 5  # ... and their number: problems show the last five minutes.
 # Fraction of the allowed silence after which a worker is late. The workers of the Guide, libmdp, JeroMQ and majortomo send heartbeats from
 # a poll loop: healthy ones are silent for up to two intervals plus timer delays. With three intervals allowed, this is 2.25 intervals.
 LATE_FRACTION: Final = 0.75

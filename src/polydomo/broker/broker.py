@@ -19,7 +19,7 @@ from polydomo.broker.entropy import Entropy
 from polydomo.broker.guard import backpressure
 from polydomo.broker.guard.access import Access
 from polydomo.broker.guard.logins import Logins
-from polydomo.broker.guard.memory import CATALOG, LOGS, SCHEMAS, SUBSCRIPTIONS, VALUES, MemoryAccount
+from polydomo.broker.guard.memory import CATALOG, HISTORY, LOGS, SCHEMAS, SUBSCRIPTIONS, VALUES, MemoryAccount
 from polydomo.broker.guard.revocation import Revocation
 from polydomo.broker.identity import identity
 from polydomo.broker.jobs.durable import Durable
@@ -27,6 +27,7 @@ from polydomo.broker.jobs.relay import DurableRelay
 from polydomo.broker.observe import inspection, invariants
 from polydomo.broker.observe.answering import Answering
 from polydomo.broker.observe.figures import Figures
+from polydomo.broker.observe.history.history import FigureHistory
 from polydomo.broker.observe.listings import Listings
 from polydomo.broker.observe.monitor import Monitor
 from polydomo.broker.observe.parts import Parts
@@ -59,8 +60,8 @@ from polydomo.wire.frames import Body
 
 class Broker(State, BrokerApi):
     __slots__ = (
-        "access", "admission", "answering", "bridging", "catalog", "changes", "control", "directory", "listings", "logins", "memory",
-        "monitor", "parts", "publishing", "revocation", "schemas", "siblings",
+        "access", "admission", "answering", "bridging", "catalog", "changes", "control", "directory", "history", "listings", "logins",
+        "memory", "monitor", "parts", "publishing", "revocation", "schemas", "siblings",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +104,8 @@ class Broker(State, BrokerApi):
         self.memory.book(VALUES, self.publishing.last_values.memory)
         self.memory.book(LOGS, self.publishing.log_records.memory)
         self.memory.book(SCHEMAS, self.schemas.memory)
+        self.history = parts.history = FigureHistory(state, self.policy.max_memory)
+        self.memory.book(HISTORY, self.history.memory)
         self.listings = Listings()
         self.siblings = Siblings(state, self, self.listings)
         self.bridging = Bridging(state, self.access, self.siblings)
@@ -407,11 +410,13 @@ class Broker(State, BrokerApi):
             monitor.fold_frequent()
         if self.now >= monitor.fold_at:
             monitor.fold()
+        if self.history.pending:
+            self.history.end_turn()
 
     def has_more_work(self) -> bool:
         """Whether work is left for the next turn, which should then start soon."""
         publishing = self.publishing
-        if publishing.subscriptions.leaving or self.listings.open or self.monitor.greeting:
+        if publishing.subscriptions.leaving or self.listings.open or self.monitor.greeting or self.history.pending:
             return True
         return bool(publishing.last_values.catching_up and publishing.last_values.can_serve())
 
@@ -452,6 +457,7 @@ class Broker(State, BrokerApi):
         if self.bridging.learned:
             self.bridging.take_back()
         self.monitor.tick()
+        self.history.tick()
 
     def was_suspended(self, seconds: float) -> None:
         """Called when the process did not run for this time, before ``run_timers``. Messages that arrived meanwhile are not read yet, so
@@ -529,3 +535,4 @@ class Broker(State, BrokerApi):
         self.catalog.check_invariants()
         self.publishing.subscriptions.check_invariants()
         self.publishing.last_values.check_invariants()
+        self.history.check_invariants()

@@ -3,6 +3,8 @@
 Each is an ordinary request to a built-in service, with the same permissions, limits and content.
 """
 
+import json
+
 from polydomo.model.records import Request
 from polydomo.native import mypyc_attr
 from polydomo.web.call import fail
@@ -38,14 +40,27 @@ class InspectEndpoint(Endpoint):
         session.ask(self.service, b"", InspectExchange(session))
 
 
+class QueryExchange(InspectExchange):
+    """The answer to a query; ``{"error": ...}`` if a parameter is invalid."""
+
+    def final(self, request: Request, body: Body) -> None:
+        content = flat(body)
+        if content.startswith(b'{"error": '):
+            found = json.loads(content)
+            self.session.problem(400, "bad-request", str(found.get("text") or found["error"]))
+        else:
+            super().final(request, body)
+
+
 class QueryEndpoint(InspectEndpoint):
-    """One built-in service that takes a JSON object: the query parameters, with numbers converted."""
+    """One built-in service that takes a JSON object: the query parameters, with numbers converted. A service may have any name."""
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         query: dict[str, object] = {}
         for name, value in head.parameters().items():
-            query[name] = int(value) if value.isascii() and value.isdigit() and len(value) < 16 else value
-        session.ask(self.service, join([dump(query)]) if query else b"", InspectExchange(session))
+            number = value.isascii() and value.isdigit() and len(value) < 16 and name != "service"
+            query[name] = int(value) if number else value
+        session.ask(self.service, join([dump(query)]) if query else b"", QueryExchange(session))
 
 
 class SchemaEndpoint(InspectEndpoint):

@@ -21,6 +21,7 @@ from polydomo.broker.guard.rules import ADMIN, CALL, INSPECT
 from polydomo.broker.jobs import services, titanic
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.observe import inspection
+from polydomo.broker.observe.history import query as history
 from polydomo.broker.observe.parts import Parts
 from polydomo.broker.reserved_names import ACCEPT, JOIN
 from polydomo.broker.service_table import has_worker
@@ -64,6 +65,16 @@ def _inspection(parts: Parts) -> "list[BuiltinService]":
             lambda asked: parts.figures.figures(),
             merge=merging.figures,
             path="/v1/figures",
+        ),
+        BuiltinService(
+            b"polydomo.history",
+            INSPECT,
+            "the figures of the last 24 hours, of the broker or of a `service`: the body may be a JSON object with `service`, `from`, `to` "
+            "and `step` ([history](monitoring.md#history))",
+            lambda asked: history.answer(state, parts.history, asked.body),
+            merge=history.merged,
+            path="/v1/history",
+            takes=QUERY,
         ),
         BuiltinService(
             b"polydomo.services",

@@ -35,7 +35,7 @@ from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.link import PAUSE_MEMORY, Hub, Link
 
 INPUT, OUTPUT, REQUESTS, ANSWERS, CONNECTIONS = "input", "output", "requests", "answers", "connections"
-SUBSCRIPTIONS, REGISTRATIONS, CATALOG, VALUES, LOGS, SCHEMAS, JOURNAL = (
+SUBSCRIPTIONS, REGISTRATIONS, CATALOG, VALUES, LOGS, SCHEMAS, JOURNAL, HISTORY = (
     "subscriptions",
     "registrations",
     "catalog",
@@ -43,6 +43,7 @@ SUBSCRIPTIONS, REGISTRATIONS, CATALOG, VALUES, LOGS, SCHEMAS, JOURNAL = (
     "logs",
     "schemas",
     "journal",
+    "history",
 )
 
 

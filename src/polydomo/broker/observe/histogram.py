@@ -54,6 +54,22 @@ def quantile(counts: Counts, part: float) -> float:
     raise AssertionError("a part over 1")
 
 
+def quantiles(counts: Counts, parts: "tuple[float, ...]") -> "list[float]":
+    """Several quantiles of a histogram that is not empty; ``parts`` ascend.
+
+    >>> quantiles({bucket(0.001): 99, bucket(1.0): 1}, (0.5, 1.0))
+    [0.0010052..., 1.00...]
+    """
+    total = sum(counts.values())
+    found: list[float] = []
+    seen = 0
+    for number in sorted(counts):
+        seen += counts[number]
+        while len(found) < len(parts) and seen >= max(1, math.ceil(parts[len(found)] * total)):
+            found.append(middle(number))
+    return found
+
+
 def add(counts: Counts, more: Counts) -> None:
     """Adds ``more`` to ``counts``."""
     for number, count in more.items():
@@ -84,7 +100,9 @@ class Tally:
 
     def __init__(self) -> None:
         self.fresh: list[float] = []  # durations of answered requests that are not in buckets yet
-        self.counts: Counts = {}  # of all
+        self.counts: Counts = {}  # of all up to the last ``take_window``
+        self.window: Counts = {}  # since then, up to the last ``turn_over``: for the history
+        self.window_failures = 0  # likewise
         self.answered = 0
         self.seconds = 0.0  # sum of all durations
         self.failed: dict[str, int] = {}  # outcome -> count
@@ -120,22 +138,35 @@ class Tally:
     def turn_over(self) -> None:
         """Called once a second: the current counts become those of the last second."""
         self.fold()
-        add(self.counts, self.current)
+        if self.current:
+            add(self.window, self.current)
         self.last = self.current
         self.current = {}
         self.last_failures = self.failures
+        self.window_failures += self.failures
         self.failures = 0
+
+    def take_window(self) -> Counts:
+        """The requests that were answered since the last call, for the history."""
+        window = self.window
+        if window:
+            add(self.counts, window)
+            self.window = {}
+        self.window_failures = 0
+        return window
 
     def total(self) -> Counts:
         """Of all answered requests up to now."""
         self.fold()
         counts = dict(self.counts)
+        add(counts, self.window)
         add(counts, self.current)
         return counts
 
     def absorb(self, other: "Tally") -> None:
         """Adds the counts of a tally that is being removed."""
         add(self.counts, other.total())
+        self.window_failures += other.window_failures + other.failures
         self.answered += other.answered
         self.seconds += other.seconds
         for outcome, count in other.failed.items():

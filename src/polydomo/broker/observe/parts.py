@@ -6,6 +6,7 @@ from polydomo.broker.guard.logins import Logins
 from polydomo.broker.guard.memory import MemoryAccount
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.observe.figures import Figures
+from polydomo.broker.observe.history.history import FigureHistory
 from polydomo.broker.observe.monitor import Monitor
 from polydomo.broker.observe.schemas import Schemas
 from polydomo.broker.sharing.memoised import Memoiser
@@ -16,7 +17,7 @@ from polydomo.broker.workers.control import Control
 
 class Parts:
     __slots__ = (
-        "access", "control", "directory", "durable", "figures", "logins", "memoiser", "memory", "monitor", "publishing",
+        "access", "control", "directory", "durable", "figures", "history", "logins", "memoiser", "memory", "monitor", "publishing",
         "schemas", "state",
     )  # fmt: skip
 
@@ -28,6 +29,7 @@ class Parts:
         self.directory: Directory
         self.durable: Durable | None = None  # durable jobs, if this process has the job store
         self.figures: Figures
+        self.history: FigureHistory
         self.logins: Logins
         self.memoiser: Memoiser | None = None  # set if services are memoised
         self.memory: MemoryAccount

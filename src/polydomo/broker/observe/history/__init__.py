@@ -1,0 +1,1 @@
+"""The figures of the last hour and the last day, by service."""
