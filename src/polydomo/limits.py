@@ -436,6 +436,7 @@ KEEPALIVE_COUNT: Final = 3  # Unanswered probes after which the connection is lo
 MDP_PATIENCE: Final = 4 * MDP_BEAT  # Silence after which a worker considers the broker gone: "usually 3-5" intervals.
 EMQP_PATIENCE: Final = 4 * EMQP_BEAT  # The same for eMQP.
 MDX_PATIENCE: Final = 4 * MDX_BEAT  # The same for MDX.
+DBP_PATIENCE: Final = 4 * DBP_BEAT  # The same for a service of DBP that takes requests.
 DCP_PATIENCE: Final = 4 * DCP_BEAT  # The same for DCP, whose specification names no multiple.
 
 # --- durable jobs -------------------------------------------------------------------------------------------------------

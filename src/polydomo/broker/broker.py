@@ -13,6 +13,7 @@ from polydomo.broker.catalog.catalog import Catalog
 from polydomo.broker.catalog.changes import CatalogChanges
 from polydomo.broker.catalog.directory import Directory
 from polydomo.broker.catalog.registered_nodes import RegisteredNodes
+from polydomo.broker.catalog.service_workers import ServiceWorkers
 from polydomo.broker.cluster.bridging import Bridging
 from polydomo.broker.cluster.siblings import Siblings
 from polydomo.broker.entropy import Entropy
@@ -61,7 +62,7 @@ from polydomo.wire.frames import Body
 class Broker(State, BrokerApi):
     __slots__ = (
         "access", "admission", "answering", "bridging", "catalog", "changes", "control", "directory", "history", "listings", "logins",
-        "memory", "monitor", "parts", "publishing", "revocation", "schemas", "siblings",
+        "memory", "monitor", "parts", "publishing", "revocation", "schemas", "service_workers", "siblings",
     )  # fmt: skip
 
     def __init__(
@@ -93,11 +94,14 @@ class Broker(State, BrokerApi):
         self.publishing.greeter = self.monitor
         nodes = RegisteredNodes(state, self.catalog) if self.tuning.dbp_registered_only else None
         self.access.nodes = nodes
-        self.changes = CatalogChanges(self.catalog, self.monitor, nodes)
+        self.service_workers = ServiceWorkers(state, self.access, self.catalog)
+        self.changes = CatalogChanges(self.catalog, self.monitor, self.service_workers, nodes)
         self.schemas = parts.schemas = Schemas(state, self.access)
         self.logins = parts.logins = Logins(state)
         self.control = parts.control = Control(state)
-        self.directory = parts.directory = Directory(state, self.access, self.catalog, self.changes, self.schemas)
+        self.directory = parts.directory = Directory(
+            state, self.access, self.catalog, self.changes, self.service_workers, self.schemas
+        )
         self.memory = parts.memory = MemoryAccount(state, self.policy.max_memory)
         self.memory.book(SUBSCRIPTIONS, lambda: COST_SUBSCRIPTION * len(self.publishing.subscriptions))
         self.memory.book(CATALOG, self.catalog.memory)
@@ -533,6 +537,7 @@ class Broker(State, BrokerApi):
         invariants.check(self, self.bridging, shares, self.memory.hub)
         self.siblings.check_invariants()
         self.catalog.check_invariants()
+        self.service_workers.check_invariants()
         self.publishing.subscriptions.check_invariants()
         self.publishing.last_values.check_invariants()
         self.history.check_invariants()

@@ -17,6 +17,14 @@ class DirectoryApi:
         """Updates an entry. Returns "" or the reason for the rejection."""
         raise NotImplementedError
 
+    def begin_requests(self) -> None:
+        """The answer to a registration or an update was sent: a service that takes requests may get the first one."""
+        raise NotImplementedError
+
+    def serve(self, session: "Session", name: str) -> str:
+        """The connection to the address of a service that takes requests there is open. Returns "" or why it gets none."""
+        raise NotImplementedError
+
     def heartbeat(self, name: str, address: str) -> bool:
         """A heartbeat of an entry. False if there is no such active entry at that address."""
         raise NotImplementedError

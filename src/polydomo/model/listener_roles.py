@@ -32,6 +32,6 @@ ROLES = {
         Role("emqp.back", ("emqp",), requests=False),
         Role("emqp.publish_in", ("emqp", "pub"), requests=False, workers=False),
         Role("emqp.publish_out", ("sub",), requests=False, workers=False),
-        Role("dbp.listen", ("dbp",), requests=False, workers=False),
+        Role("dbp.listen", ("dbp",), requests=False),
     )
 }

@@ -474,6 +474,13 @@ class Session(LinkHandler):
     def probe(self, name: str) -> None:
         """The service missed a heartbeat, or a datagram announced that it leaves: probes it over this connection, where it registered."""
 
+    def can_deliver(self) -> bool:
+        """Whether requests can be sent to a service over this connection, where it registered."""
+        return False
+
+    def on_service_worker(self, worker: Worker) -> None:
+        """The service takes requests over this connection: ``worker`` is registered for it, and has no credit yet."""
+
     def dismiss_service(self, name: str) -> None:
         """The broker shuts down: sends DISCONNECT to the service, which registered over this connection, and nothing after it."""
 

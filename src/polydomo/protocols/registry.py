@@ -13,6 +13,7 @@ from polydomo.model.tuning import Tuning
 from polydomo.protocols.bridge import session as bridge
 from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.protocols.dbp import session as dbp
+from polydomo.protocols.dbp.ends import DbpWorkerEnd
 from polydomo.protocols.dbp.session import DbpSession
 from polydomo.protocols.dcp.ends import DcpClientEnd, DcpWorkerEnd
 from polydomo.protocols.dcp.session import DcpSession
@@ -43,7 +44,7 @@ def _no_worker(**options: object) -> WorkerEnd:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol. One that clients and workers do not choose by name (bridges, DBP, topics) has no ends."""
+    """A protocol. One that clients and workers do not choose by name (bridges, topics) has no ends; DBP has workers only."""
 
     name: str
     title: str  # for people
@@ -54,6 +55,7 @@ class Protocol:
     client: Callable[..., ClientEnd] = _no_client
     worker: Callable[..., WorkerEnd] = _no_worker
     several: bool = False  # one worker connection may offer several services
+    alone: bool = False  # a service has one worker connection, which runs one call at a time
     headers: "Callable[[Mapping[str, str | float | None]], bytes] | None" = None  # writes those of a request
 
 
@@ -99,7 +101,14 @@ PROTOCOLS = (
         several=True,
         headers=emqp_headers.write,
     ),
-    Protocol("dbp", "DBP", DbpSession, tuple(_after_empty(command) for command in sorted(dbp.COMMANDS))),
+    Protocol(
+        "dbp",
+        "DBP",
+        DbpSession,
+        tuple(_after_empty(command) for command in sorted(dbp.COMMANDS)),
+        worker=DbpWorkerEnd,
+        alone=True,
+    ),
     Protocol("bridge", "the bridge between brokers", BridgeSession, (bridge.BEGINNING,)),
     Protocol("sub", "subscribers", SubscriberSession, socket_type=b"XPUB"),
     Protocol("pub", "publishers", PublisherSession, socket_type=b"XSUB"),
@@ -124,6 +133,7 @@ ALIASES = {
 
 _BY_NAME = {protocol.name: protocol for protocol in PROTOCOLS}
 _CHOSEN = {protocol.name: protocol for protocol in PROTOCOLS if protocol.client is not _no_client}
+_OFFERED = {protocol.name: protocol for protocol in PROTOCOLS if protocol.worker is not _no_worker}
 
 
 def find(protocol: str) -> Protocol:
@@ -132,10 +142,23 @@ def find(protocol: str) -> Protocol:
     >>> find("MDP/0.2").name
     'mdp2'
     """
+    return _find(protocol, _CHOSEN)
+
+
+def find_worker(protocol: str) -> Protocol:
+    """The same for a worker, which has one protocol more.
+
+    >>> find_worker("DBP").name
+    'dbp'
+    """
+    return _find(protocol, _OFFERED)
+
+
+def _find(protocol: str, among: Mapping[str, Protocol]) -> Protocol:
     name = protocol.strip().lower()
-    found = _CHOSEN.get(ALIASES.get(name, name))
+    found = among.get(ALIASES.get(name, name))
     if found is None:
-        raise SettingError(f"protocol: {protocol!r} is not one of {', '.join(_CHOSEN)}")
+        raise SettingError(f"protocol: {protocol!r} is not one of {', '.join(among)}")
     return found
 
 
@@ -151,7 +174,7 @@ def client_end(protocol: str, **options: object) -> ClientEnd:
 
 def worker_end(protocol: str, **options: object) -> WorkerEnd:
     """A worker of ``protocol`` for one new connection."""
-    return find(protocol).worker(**options)
+    return find_worker(protocol).worker(**options)
 
 
 def for_socket(wire: str, our_type: bytes) -> Protocol | None:

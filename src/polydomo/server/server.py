@@ -19,7 +19,7 @@ from polydomo.server.access import reload as access_reload
 from polydomo.server.connections import beacon, listening
 from polydomo.server.connections.connection import Connection
 from polydomo.server.connections.disconnect_watch import DisconnectWatch
-from polydomo.server.connections.outgoing import OutgoingConnection, Publishers, bridge_to
+from polydomo.server.connections.outgoing import CatalogConnections, OutgoingConnection, bridge_to
 from polydomo.server.connections.udp import Heartbeats
 from polydomo.server.event_log import EventLog
 from polydomo.server.host import Host
@@ -56,7 +56,7 @@ class BrokerServer(Host):
         tuning: Tuning | None = None,
     ) -> None:
         super().__init__(settings, recorder if recorder is not None else EventLog(), memo_store, plan, tuning)
-        self.publishers = Publishers(self)
+        self.catalog_connections = CatalogConnections(self)
         self.bridges: list[OutgoingConnection] = []  # to other brokers
         self.metrics = MetricsPage(self)
         self.site = build_site(self, self.metrics.get)  # the HTTP endpoints
@@ -224,7 +224,7 @@ class BrokerServer(Host):
         """
         self.health.leaving = True
         self._close_datagrams()
-        self.publishers.stop()
+        self.catalog_connections.stop()
         self.wake()
         self.broker.drain()
         end = time.monotonic() + grace
@@ -248,6 +248,7 @@ class BrokerServer(Host):
         self.broker.shutdown()
         for call in self.bridges:
             call.stop()
+        self.catalog_connections.close()
         if self.processes is not None:
             self.processes.stop()
         self.flush()
@@ -297,8 +298,8 @@ class BrokerServer(Host):
                 backed_up.look_at_unsent()
             hub.begin_turn()
             self.broker.end_turn()
-            if self.broker.catalog.publishers_version != self.publishers.version:
-                self.publishers.follow_soon()
+            if self.broker.catalog.dialled_version != self.catalog_connections.version:
+                self.catalog_connections.follow_soon()
         except Exception:
             trouble(LOG, "internal error", during="a turn")
         resumed = bool(hub.resumed)

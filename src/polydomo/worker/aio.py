@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
@@ -13,6 +14,7 @@ from polydomo.client.suspension import wait_running
 from polydomo.errors import SettingError
 from polydomo.limits import CONNECT_TIME, GRACE, MAX_SERVICE_NAME, MAX_WORKER_NAME, SCHEMA_TIME
 from polydomo.protocols import registry
+from polydomo.protocols.dbp.ends import DbpWorkerEnd
 from polydomo.protocols.ends import WorkerEnd
 from polydomo.worker.functions import Function, Threads
 from polydomo.worker.schema_check import checked
@@ -105,7 +107,11 @@ class AsyncWorker:
         self.beat = beat
         self._addresses = targets(to, key, server_key, context, security)
         self.name = name
-        self._dialer = registry.find(protocol)
+        self._dialer = registry.find_worker(protocol)
+        if self._dialer.alone and (concurrency > 1 or prefetch or connections > 1):
+            raise SettingError(
+                f"concurrency: a service of {self._dialer.title} runs one call at a time; start it under another name, or use mdx"
+            )
         self._options = options
         self._make_end()  # report invalid options here, not in the background
         self.concurrency = concurrency
@@ -269,6 +275,8 @@ class AsyncWorker:
     def _make_end(self) -> WorkerEnd:
         end = self._dialer.worker(**self._options)
         end.identity = self.name.encode()
+        if isinstance(end, DbpWorkerEnd):
+            end.clock = time.time
         if self.beat is not None:
             end.patience *= self.beat / end.interval
             end.interval = self.beat

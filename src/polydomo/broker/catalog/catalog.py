@@ -15,7 +15,16 @@ from heapq import heapify, heappop, heappush
 from polydomo.limits import COST_ENTRY, DBP_LATE, MAX_CATALOG_BYTES, MAX_CATALOG_GONE, MAX_CATALOG_INFO, MAX_SERVICES
 from polydomo.model.records import LATE, LEFT, LOST, READY, REGISTERING, Session
 from polydomo.model.tuning import Tuning
-from polydomo.protocols.dbp.info import PublisherInfo, missing_fields, publisher, timing, with_address, wrong_name
+from polydomo.protocols.dbp.info import (
+    PublisherInfo,
+    RequestsInfo,
+    missing_fields,
+    publisher,
+    requests,
+    timing,
+    with_address,
+    wrong_name,
+)
 
 ACTIVE = (READY, LATE)
 
@@ -37,6 +46,7 @@ class CatalogEntry:
         self.cause = ""  # cause of the last state change
         self.watch = 0  # number of its current entry in the catalog's heap; 0: none
         self.session: Session | None = None  # the connection that registered it last; may be closed
+        self.requests: RequestsInfo | None = None  # where it takes requests; None: it takes none
         self.probed = float("-inf")  # when a datagram last triggered a probe of the service
         self.datagram = 0.0  # time of its last heartbeat over UDP; 0: never
         self.datagram_time = ""  # the time format in it
@@ -50,7 +60,8 @@ class Catalog:
         self.entries: dict[str, CatalogEntry] = {}
         self.publishers: dict[str, PublisherInfo | str] = {}  # publisher addresses of active services, or an error text
         self.at: dict[str, int] = {}  # number of active entries by the address that registered them
-        self.publishers_version = 0  # version of ``publishers``
+        self.callees: dict[str, RequestsInfo] = {}  # addresses of active services that are sent requests there
+        self.dialled_version = 0  # version of ``publishers`` and ``callees``
         self.changed: list[CatalogEntry] = []  # entries whose state changed; the owner takes them from here
         self._gone: dict[str, None] = {}  # names of inactive entries, oldest first
         self._by_datagram: dict[str, None] = {}  # names of services that have sent a heartbeat over UDP
@@ -78,7 +89,10 @@ class Catalog:
         if not beat and not self.tuning.dbp_silent:
             return "a registration must include its heartbeat interval"
         info = with_address(info, address)
+        place = requests(info, address, session is not None and session.can_deliver())
         wrong = self._lacks(info)
+        if isinstance(place, str) and place:
+            wrong = place
         if wrong:
             return wrong
         old = self._active(name)
@@ -96,8 +110,11 @@ class Catalog:
         else:
             self.at[address] = self.at.get(address, 0) + 1
         self._gone.pop(name, None)
+        if isinstance(place, RequestsInfo) and not beat:
+            beat = self.tuning.dbp_beat  # otherwise a service that froze would keep its request for ever
         entry = CatalogEntry(name, address, info, size, beat, now)
         entry.session = session
+        entry.requests = place if isinstance(place, RequestsInfo) else None
         entry.text = text
         self.entries[name] = entry
         self._bytes += size
@@ -123,7 +140,13 @@ class Catalog:
             return "the heartbeat interval must be a number of seconds above 0"
         if not beat and not self.tuning.dbp_silent:
             return "a registration must include its heartbeat interval"
+        registrant = entry.session
+        if session is not None and (registrant is None or registrant.disconnected):
+            registrant = session
+        place = requests(info, address, registrant is not None and registrant.can_deliver())
         wrong = self._lacks(info)
+        if isinstance(place, str) and place:
+            wrong = place
         if wrong:
             return wrong
         text, wrong = self._weigh(info, entry)
@@ -133,11 +156,13 @@ class Catalog:
         entry.text = text
         self._bytes += size - entry.size
         entry.info = info
-        self._publishes(entry)
+        entry.session = registrant
+        entry.requests = place if isinstance(place, RequestsInfo) else None
+        if entry.requests is not None and not beat:
+            beat = self.tuning.dbp_beat
+        self._dials(entry)
         entry.size = size
         entry.beat = beat
-        if session is not None and (entry.session is None or entry.session.disconnected):
-            entry.session = session
         self._beat(entry, now)
         self._watch_over(entry)
         return ""
@@ -254,18 +279,27 @@ class Catalog:
         entry = self.entries.get(name)
         return entry if entry is not None and entry.state in ACTIVE else None
 
-    def _publishes(self, entry: CatalogEntry) -> None:
-        """Updates the publisher address of an entry."""
-        place = publisher(entry.info, entry.address) if entry.state in ACTIVE else ""
+    def _dials(self, entry: CatalogEntry) -> None:
+        """Updates the addresses of an entry that the broker connects to."""
+        name = entry.name
+        active = entry.state in ACTIVE
+        place = publisher(entry.info, entry.address) if active else ""
         if place:
-            self.publishers[entry.name] = place
-            self.publishers_version += 1
-        elif self.publishers.pop(entry.name, None) is not None:
-            self.publishers_version += 1
+            self.publishers[name] = place
+            self.dialled_version += 1
+        elif self.publishers.pop(name, None) is not None:
+            self.dialled_version += 1
+        callee = entry.requests if active and entry.requests is not None and entry.requests.port else None
+        if callee is None:
+            if self.callees.pop(name, None) is not None:
+                self.dialled_version += 1
+        elif self.callees.get(name) != callee:
+            self.callees[name] = callee
+            self.dialled_version += 1
 
     def _move(self, entry: CatalogEntry, state: str, now: float, cause: str) -> None:
         entry.state = state
-        self._publishes(entry)
+        self._dials(entry)
         entry.since = now
         entry.cause = cause
         self.changed.append(entry)

@@ -1,9 +1,10 @@
-"""Changes of the catalog (DBP), reported to a listener (``observe.monitor``)."""
+"""Changes of the catalog (DBP), reported to a listener (``observe.monitor``) and to the parts that follow it."""
 
 from typing import Protocol
 
 from polydomo.broker.catalog.catalog import Catalog, CatalogEntry
 from polydomo.broker.catalog.registered_nodes import RegisteredNodes
+from polydomo.broker.catalog.service_workers import ServiceWorkers
 from polydomo.model.records import LATE, LEFT, LOST
 
 
@@ -14,9 +15,16 @@ class CatalogListener(Protocol):
 
 
 class CatalogChanges:
-    def __init__(self, catalog: Catalog, listener: CatalogListener, nodes: RegisteredNodes | None = None) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        listener: CatalogListener,
+        workers: ServiceWorkers,
+        nodes: RegisteredNodes | None = None,
+    ) -> None:
         self._catalog = catalog
         self._listener = listener
+        self._workers = workers
         self._nodes = nodes
 
     def report(self) -> None:
@@ -25,8 +33,10 @@ class CatalogChanges:
             changed, catalog.changed = catalog.changed, []
             for entry in changed:
                 self._listener.catalogued(entry)
-                if self._nodes is not None and entry.state in (LEFT, LOST):
-                    self._nodes.left(entry.address)
+                if entry.state in (LEFT, LOST):
+                    self._workers.ended(entry)
+                    if self._nodes is not None:
+                        self._nodes.left(entry.address)
                 if entry.state == LATE and entry.datagram:
                     # "In the event of a missing beat, heartbeats will switch over to reliable TCP connections"
                     probe(entry)

@@ -9,6 +9,7 @@ from itertools import islice
 
 from polydomo.broker.catalog.catalog import Catalog
 from polydomo.broker.catalog.changes import CatalogChanges
+from polydomo.broker.catalog.service_workers import ServiceWorkers
 from polydomo.broker.guard.access import Access
 from polydomo.broker.guard.rules import REGISTER
 from polydomo.broker.observe.schemas import Schemas
@@ -16,6 +17,7 @@ from polydomo.broker.state import State
 from polydomo.limits import DIRECTORY_INTERVAL, DIRECTORY_SMALL, MAX_LISTED, WORK_OFFER
 from polydomo.model.directory_api import DirectoryApi
 from polydomo.model.records import Service, Session
+from polydomo.protocols.dbp.info import takes_requests
 from polydomo.protocols.dbp.session import host_of
 
 Row = dict[str, object]
@@ -23,12 +25,19 @@ Row = dict[str, object]
 
 class Directory(DirectoryApi):
     def __init__(
-        self, state: State, access: Access, catalog: Catalog, changes: CatalogChanges, schemas: Schemas
+        self,
+        state: State,
+        access: Access,
+        catalog: Catalog,
+        changes: CatalogChanges,
+        workers: ServiceWorkers,
+        schemas: Schemas,
     ) -> None:
         self._state = state
         self._access = access
         self._catalog = catalog
         self._changes = changes
+        self._workers = workers
         self._schemas = schemas
         self._page = b""
         self._made = float("-inf")  # when
@@ -42,10 +51,12 @@ class Directory(DirectoryApi):
         if refusal:
             return refusal
         refusal = self._refusal(name, address)
+        if not refusal and takes_requests(info):
+            refusal = self._workers.refusal(session, name)
         if not refusal:
             refusal = self._catalog.register(state.now, name, address, info, interval, session)
         self._changes.report()
-        return refusal
+        return refusal or self._follow(name, address)
 
     def update(self, session: Session, name: str, address: str, changes: Row) -> str:
         state = self._state
@@ -53,9 +64,29 @@ class Directory(DirectoryApi):
         if refusal:
             return refusal
         session.link.charge(WORK_OFFER)
-        refusal = self._catalog.update(state.now, name, address, changes, session)
+        if takes_requests(changes):
+            refusal = self._workers.refusal(session, name)
+        if not refusal:
+            refusal = self._catalog.update(state.now, name, address, changes, session)
         self._changes.report()
+        return refusal or self._follow(name, address)
+
+    def _follow(self, name: str, address: str) -> str:
+        """Registers or ends the worker of an entry that has changed. An entry whose worker is refused is removed."""
+        entry = self._catalog.active(name)
+        refusal = self._workers.follow(entry) if entry is not None else ""
+        if refusal:
+            self.remove(name, address, refusal)
         return refusal
+
+    def begin_requests(self) -> None:
+        self._workers.begin()
+
+    def serve(self, session: Session, name: str) -> str:
+        entry = self._catalog.active(name)
+        if entry is None or entry.requests is None:
+            return f"{name} takes no requests"
+        return self._workers.serve(session, entry)
 
     def heartbeat(self, name: str, address: str) -> bool:
         known = self._catalog.heartbeat(self._state.now, name, address)

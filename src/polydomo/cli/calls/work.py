@@ -101,7 +101,7 @@ def work(
             raise SettingError(f"{flag}: applies to a program, not to --echo")
     level = options.read_log_level(log_level)
     url = options.address(to)
-    name = options.protocol_name(protocol)
+    name = options.worker_protocol_name(protocol)
     more = {
         **options.of_protocol(name, type_size, frame0),
         "name": worker_name,

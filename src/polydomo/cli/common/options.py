@@ -96,9 +96,20 @@ def protocol_name(protocol: str | None) -> str:
     from polydomo.protocols import registry
 
     if protocol is not None and protocol.strip().lower() == "dbp":
-        raise SettingError("--protocol: dbp has no requests; use `polydomo catalog` or `polydomo register`")
+        raise SettingError("--protocol: dbp clients send no requests; use another protocol, or `polydomo catalog`")
     try:
         return registry.find(protocol or registry.DEFAULT).name
+    except SettingError as error:
+        raise SettingError(f"--{error}") from None
+
+
+def worker_protocol_name(protocol: str | None) -> str:
+    """The same for workers, which have one protocol more."""
+    from polydomo.errors import SettingError
+    from polydomo.protocols import registry
+
+    try:
+        return registry.find_worker(protocol or registry.DEFAULT).name
     except SettingError as error:
         raise SettingError(f"--{error}") from None
 

@@ -1,4 +1,4 @@
-"""The contents of a DBP registration: name, heartbeat interval, publisher.
+"""The contents of a DBP registration: name, heartbeat interval, publisher, and where the service takes requests.
 
 "Service information shall consist of the services name, ip address, port, function, and heartbeat timing at a minimum." The document
 defines no keys, and its own client sends ``name`` and little else, so only the name is required. A missing ip address is that of the peer;
@@ -24,6 +24,7 @@ IP_KEYS = ("ip", "ip address", "ip_address")
 
 ERROR = "Error"  # the key of the inactive warning in an info reply
 VALUES = "values:"  # prefix of a name in an info request that asks for the last values of topics
+FUNCTION = "function:"  # prefix of a frame of an info request that asks for services by their function
 
 
 def wrong_name(name: object) -> str:
@@ -36,6 +37,8 @@ def wrong_name(name: object) -> str:
         return f"the name {ERROR} is reserved for missing names in an info reply"
     if name.startswith(VALUES):
         return f"names that begin with {VALUES} are reserved for last values in an info request"
+    if name.startswith(FUNCTION):
+        return f"names that begin with {FUNCTION} are reserved for look-ups by function in an info request"
     if len(name.encode("utf-8", "surrogatepass")) > MAX_SERVICE_NAME:
         return f"a name of more than {MAX_SERVICE_NAME} bytes"
     return ""
@@ -110,13 +113,10 @@ def publisher(info: "dict[str, object]", address: str) -> "PublisherInfo | str":
     topics = info.get("topics")
     if not isinstance(place, dict) or not topics:
         return ""
-    port = place.get("port")
-    if isinstance(port, str) and port.isascii() and port.isdigit() and len(port) <= 5:
-        port = int(port)
-    if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
+    port = _port(place.get("port"))
+    if not port:
         return "the pub interface has no port"
-    host = place.get("ip", address)
-    if host not in (address, "0.0.0.0", "*", "") and not (host == "localhost" and address in ("127.0.0.1", "::1")):
+    if not _is_own_host(place.get("ip", address), address):
         return "the pub interface has another ip than the one that registered"
     wanted = [topics] if isinstance(topics, str) else topics
     if (
@@ -129,6 +129,62 @@ def publisher(info: "dict[str, object]", address: str) -> "PublisherInfo | str":
     if any(len(prefix) > MAX_TOPIC for prefix in prefixes):
         return f"a topic of over {MAX_TOPIC} bytes"
     return PublisherInfo(address, port, prefixes)
+
+
+class RequestsInfo:
+    """Where a service takes requests: at an address, or, without a port, over the connection that registered it."""
+
+    def __init__(self, host: str = "", port: int = 0) -> None:
+        self.host = host
+        self.port = port
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RequestsInfo) and (self.host, self.port) == (other.host, other.port)
+
+    def __hash__(self) -> int:
+        return hash((self.host, self.port))
+
+
+def takes_requests(info: "dict[str, object]") -> bool:
+    interfaces = info.get("interfaces")
+    return isinstance(interfaces, dict) and interfaces.get("requests") not in (None, False)
+
+
+def requests(info: "dict[str, object]", address: str, over_connection: bool) -> "RequestsInfo | str":
+    """Where a service that registered from ``address`` takes requests, from ``{"interfaces": {"requests": ...}}``; "" if it takes none, or
+    an error text. ``true``: over its connection; if that is a REQ socket (not ``over_connection``), at its ``router`` interface or its own
+    ip and port. ``{"port": ...}``: at that port. The broker connects only to the address that registered, as for publishers."""
+    interfaces = info.get("interfaces")
+    if not isinstance(interfaces, dict) or not takes_requests(info):
+        return ""
+    place: object = interfaces["requests"]
+    if place is True and over_connection:
+        return RequestsInfo()
+    if place is True:
+        router = interfaces.get("router")
+        place = router if isinstance(router, dict) else {"port": info.get("port")}
+    if not isinstance(place, dict):
+        return "the requests interface must be true, or an object with a port"
+    port = _port(place.get("port"))
+    if not port:
+        return (
+            "no requests can be sent over this connection (it is a REQ socket, or its last request has no reply), and the requests "
+            "interface has no port: register on a new DEALER socket, or name a port"
+        )
+    if not _is_own_host(place.get("ip", address), address):
+        return "the requests interface has another ip than the one that registered"
+    return RequestsInfo(address, port)
+
+
+def _port(value: object) -> int:
+    """A port as a number or a string; 0 if it is none."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 5:
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536 else 0
+
+
+def _is_own_host(host: object, address: str) -> bool:
+    return host in (address, "0.0.0.0", "*", "") or (host == "localhost" and address in ("127.0.0.1", "::1"))
 
 
 def timing(info: "dict[str, object]", default: float) -> "float | None":

@@ -6,9 +6,10 @@
                         <3 name                                       u.u
                         </3 [name]                                    (nothing)
                         u.u                                           (nothing)
+    broker -> service   u_U body                  service -> broker   o_O body or (O_O) reason
 
-DBP carries no requests: it fills and reads the catalog. Each peer is answered with the kind of time it used, and every answer has a body
-frame, since the published receivers need one. docs/protocols/dbp.md has the tables.
+It fills and reads the catalog. A service that says so takes requests: "B: REQUEST, S: REPLY", one at a time. Each peer is answered with
+the kind of time it used, and every answer has a body frame, since the published receivers need one. docs/protocols/dbp.md has the tables.
 """
 
 import json
@@ -27,10 +28,13 @@ from polydomo.limits import (
 )
 from polydomo.model import peer_json
 from polydomo.model.broker_api import BrokerApi
+from polydomo.model.outcomes import FAILED, read_failure
+from polydomo.model.records import Request, Worker
 from polydomo.model.session import ProtocolSession
 from polydomo.protocols.dbp.info import ERROR, VALUES, timing, values_to_json, wrong_name
 from polydomo.wire import frames
 from polydomo.wire.close_reason import CloseCause
+from polydomo.wire.frames import Body
 from polydomo.wire.link import Link
 from polydomo.wire.zmtp.link import ZmtpLink
 
@@ -62,6 +66,9 @@ COMMANDS = frozenset(
         ACKNOWLEDGE,
     )
 )  # frame 1 of every message, by which DBP is detected on the shared port
+
+REQUEST_START = frames.more([b"", INFO_REQUEST])  # the command, and then the time
+REPLY_START = frames.more([b"", INFO_REPLY])
 
 # the kinds of time
 FLOAT: Final = "float"
@@ -113,11 +120,14 @@ class DbpSession(ProtocolSession):
 
     protocol = "dbp"
 
-    def __init__(self, broker: BrokerApi, link: Link) -> None:
+    def __init__(self, broker: BrokerApi, link: Link, called: str = "") -> None:
         super().__init__(broker, link)
         self.address = host_of(link.peer)
+        self.called = called  # the service that the broker connected to, at the address that it registered
         self.time = DOUBLE  # the time format of the peer
-        self.name = ""  # the service that registered on this connection
+        self.name = called  # the service that registered on this connection
+        self.worker: Worker | None = None  # of that service, if it takes requests; kept after its loss, to recognise late replies
+        self.token = b""  # of the request that the peer has not answered yet
         self.interval = 0.0  # its agreed heartbeat interval, at which the broker also sends heartbeats
         self.beating = False  # a timer for our next heartbeat is running
         self.last_sent = 0.0  # time of our last message
@@ -126,15 +136,17 @@ class DbpSession(ProtocolSession):
     def on_message(self, data: bytes, start: int, end: int) -> None:
         if self.ended:
             return
+        if self.token and data.startswith(REPLY_START, start):
+            at, after, flags = frames.bounds(data, start + len(REPLY_START))
+            if self._is_time(data[at:after]):
+                self._reply(frames.cut(data, after, end) if flags & frames.MORE else b"")
+            return
         message = frames.split(data[start:end])
         if len(message) < 3 or message[0] or message[1] not in COMMANDS:
             self._invalid("not a DBP message")
             return
-        kind = kind_of_time(message[2])
-        if not kind:
-            self._invalid(f"an invalid time frame of {len(message[2])} bytes")
+        if not self._is_time(message[2]):
             return
-        self.time = kind
         command = message[1]
         body = message[3:]
         # "Any received command except DISCONNECT acts as a heartbeat."
@@ -152,8 +164,20 @@ class DbpSession(ProtocolSession):
             self._disconnect(body)
         elif command == ACKNOWLEDGE and self.name:
             pass  # it acknowledges a heartbeat of ours
+        elif command == INFO_REPLY and self.token:
+            self._reply(frames.join(body))
+        elif command in (DENIED, DENIED_SEEN) and self.token:
+            self._refused(b"".join(body))
         else:
             self._unexpected(command)
+
+    def _is_time(self, content: bytes) -> bool:
+        kind = kind_of_time(content)
+        if kind:
+            self.time = kind
+        else:
+            self._invalid(f"an invalid time frame of {len(content)} bytes")
+        return bool(kind)
 
     # --- DBP/Info Request ------------------------------------------------------------------------------------------------------
 
@@ -212,14 +236,20 @@ class DbpSession(ProtocolSession):
         if interval is None:
             self._say(DENIED, b"the heartbeat interval must be a number of seconds above 0")
             return
+        if self.token and (self.worker is None or not self.worker.alive):
+            # It was lost with a request that it may still answer. On a new connection, its late reply cannot be taken for another.
+            self._unexpected(REGISTRATION)
+            return
         denial = self.broker.directory.register(self, name, self.address, info, interval)
         if denial:
             self._say(DENIED, denial.encode("utf-8", "replace"))
             return
         self.name = name
-        self._agree(interval)
+        agreed = self.broker.directory.interval(name)
+        self._agree(agreed)
         # "Optional configuration changes"
-        self._say(APPROVED, _timing(interval))
+        self._say(APPROVED, _timing(agreed))
+        self.broker.directory.begin_requests()
 
     def _update(self, body: "list[bytes]") -> None:
         changes = _read_object(body)
@@ -238,6 +268,65 @@ class DbpSession(ProtocolSession):
         if name == self.name:
             self._agree(agreed)
         self._say(ACKNOWLEDGE, _timing(agreed))
+        self.broker.directory.begin_requests()
+
+    # --- requests to a service -------------------------------------------------------------------------------------------------
+
+    def on_open(self) -> None:
+        """The broker connected to a service at the address that it registered."""
+        if not self.called:
+            return
+        directory = self.broker.directory
+        refusal = directory.serve(self, self.called)
+        if refusal:
+            self.link.close(CloseCause.REFUSED, refusal)
+            return
+        self._agree(directory.interval(self.called))
+        directory.begin_requests()
+
+    def can_deliver(self) -> bool:
+        """A REQ socket would take a request for the reply to its next question. A connection whose last request is not answered gets no
+        worker either: its late reply could be taken for that of the next request."""
+        return not self._is_req() and not self.ended and (not self.token or self._is_worker())
+
+    def on_service_worker(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def deliver(self, worker: Worker, request: Request) -> None:
+        """ "B: REQUEST": the frames of the document's REQUEST, with the body of the request as the last ones."""
+        self.token = request.token
+        self.last_sent = self.broker.now
+        body = request.body or frames.EMPTY_FRAME
+        moment = write_time(self.broker.now + self.broker.wall, self.time)
+        self.link.send_pieces((REQUEST_START, frames.frame(moment, True), body), len(body))
+
+    def _reply(self, body: Body) -> None:
+        """ "S: REPLY": to the one request that was sent and not answered."""
+        worker, token = self.worker, self.token
+        self.token = b""
+        known = self.broker.directory.heartbeat(self.name, self.address)
+        if worker is not None:
+            self.broker.final(worker, token, body)  # recorded as stale if the worker was lost
+        if not known:
+            self._unexpected(INFO_REPLY)  # DISCONNECT makes it register again
+
+    def _refused(self, reason: bytes) -> None:
+        """A service answers a request with DENIED: it failed."""
+        worker, token = self.worker, self.token
+        self.token = b""
+        if worker is not None:
+            self.broker.fail(worker, token, *read_failure(FAILED.encode(), reason))
+        if not self.broker.directory.heartbeat(self.name, self.address):
+            self._unexpected(DENIED)
+
+    def _is_worker(self) -> bool:
+        return self.worker is not None and self.worker.alive
+
+    def dismiss(self, worker: Worker) -> None:
+        if not self.ended:
+            self._say(DISCONNECT, b"")
+            self.ended = True
+            self.broker.set_timer(ZOMBIE_TIME, self, DISCONNECT)
 
     # --- DBP/Heartbeats ----------------------------------------------------------------------------------------------------------
 
@@ -311,6 +400,8 @@ class DbpSession(ProtocolSession):
 
     def _end(self) -> None:
         self.ended = True
+        if self.worker is not None and self.worker.alive:
+            self.broker.worker_left(self.worker, "the dialog ended")
         self.broker.set_timer(ZOMBIE_TIME, self, DISCONNECT)
 
     def _say(self, command: bytes, body: bytes) -> None:

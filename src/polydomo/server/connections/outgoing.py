@@ -1,4 +1,4 @@
-"""Outgoing connections of the broker: to other brokers, and to the publishers that DBP registrations name.
+"""Outgoing connections of the broker: to other brokers, and to the publishers and services that DBP registrations name.
 
 Each is retried with backoff as long as it is needed. After its handshake, it is handled like any other connection.
 """
@@ -18,7 +18,8 @@ from polydomo.keys import read_pair, read_public
 from polydomo.limits import BACKOFF_FIRST, BACKOFF_MOST, CONNECT_TIME, FOLLOW_INTERVAL, SETTLED
 from polydomo.model.records import Session
 from polydomo.protocols.bridge.session import BridgeSession
-from polydomo.protocols.dbp.info import PublisherInfo
+from polydomo.protocols.dbp.info import PublisherInfo, RequestsInfo
+from polydomo.protocols.dbp.session import DbpSession
 from polydomo.protocols.pubsub.session import PublisherSession
 from polydomo.server import logs
 from polydomo.server.connections.connection import Connection
@@ -217,13 +218,18 @@ def bridge_to(server: Host, url: str) -> OutgoingConnection:
     )
 
 
-class Publishers:
-    """Subscribes to the publishers of the catalog's active services."""
+PUBLISHER = "publisher"
+SERVICE = "service"
+Place = PublisherInfo | RequestsInfo
+
+
+class CatalogConnections:
+    """Follows the catalog: subscribes to the publishers of its active services, and connects to those that take requests at an address."""
 
     def __init__(self, server: Host) -> None:
         self.server = server
         self.version = 0  # version of the catalog that was applied
-        self._calls: dict[str, tuple[PublisherInfo, OutgoingConnection]] = {}
+        self._calls: dict[tuple[str, str], tuple[Place, OutgoingConnection]] = {}  # (kind, service) -> its connection
         self._wrong: dict[str, str] = {}  # name -> the logged problem with its registration
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -236,48 +242,65 @@ class Publishers:
 
     def _follow_again(self) -> None:
         self._timer = None
-        if self.server.broker.catalog.publishers_version != self.version:
+        if self.server.broker.catalog.dialled_version != self.version:
             self.follow_soon()
 
     def follow(self) -> None:
         """Starts and stops connections to match the catalog."""
         catalog = self.server.broker.catalog
-        self.version = catalog.publishers_version
+        self.version = catalog.dialled_version
         if self._stopped:  # during shutdown, a service may still register while the last requests finish
             return
-        wanted = dict(catalog.publishers) if self.server.settings.values.dial else {}
-        wrong = {name: place for name, place in wanted.items() if isinstance(place, str)}
+        publishers = dict(catalog.publishers) if self.server.settings.values.dial else {}
+        wrong = {name: place for name, place in publishers.items() if isinstance(place, str)}
         for name, what in wrong.items():
             if self._wrong.get(name) != what:
                 say(LOG, logging.WARNING, "publisher not followed", service=name, why=what)
         self._wrong = wrong
-        for name, (place, call) in list(self._calls.items()):
-            if wanted.get(name) != place:
+        wanted: dict[tuple[str, str], Place] = {(SERVICE, name): place for name, place in catalog.callees.items()}
+        for name, target in publishers.items():
+            if isinstance(target, PublisherInfo):
+                wanted[PUBLISHER, name] = target
+        for key, (place, call) in list(self._calls.items()):
+            if wanted.get(key) != place:
                 call.stop()
-                del self._calls[name]
-        for name, target in wanted.items():
-            if isinstance(target, PublisherInfo) and name not in self._calls:
-                self._calls[name] = target, self._call(name, target)
+                del self._calls[key]
+        for key, place in wanted.items():
+            if key not in self._calls:
+                self._calls[key] = place, self._call(key[1], place)
 
     def stop(self) -> None:
+        """Shutdown begins: no further connections. Those to services stay, because they may hold requests."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
+        for key, (_, call) in list(self._calls.items()):
+            if key[0] == PUBLISHER:
+                call.stop()
+                del self._calls[key]
+
+    def close(self) -> None:
+        """All requests have ended."""
         for _, call in self._calls.values():
             call.stop()
         self._calls.clear()
 
-    def _call(self, name: str, target: PublisherInfo) -> OutgoingConnection:
+    def _call(self, name: str, place: Place) -> OutgoingConnection:
         broker = self.server.broker
 
         def session(link: Link) -> Session:
-            made = PublisherSession(broker, link, target.topics)
+            made = (
+                DbpSession(broker, link, called=name)
+                if isinstance(place, RequestsInfo)
+                else PublisherSession(broker, link, place.topics)
+            )
             entry = broker.catalog.entries.get(name)
             if entry is not None and entry.session is not None:
-                # The publisher has the rights of the service that registered it.
+                # It has the rights of the service that registered it.
                 made.principal = entry.session.principal
             return made
 
-        return OutgoingConnection(
-            self.server, Address(TCP, target.host, target.port), b"SUB", f"the publisher {name}", session
-        )
+        service = isinstance(place, RequestsInfo)
+        what = f"the service {name}" if service else f"the publisher {name}"
+        address = Address(TCP, place.host, place.port)
+        return OutgoingConnection(self.server, address, b"DEALER" if service else b"SUB", what, session)
