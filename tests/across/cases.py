@@ -136,11 +136,13 @@ def expiry(client: ClientKind, worker: WorkerKind) -> str:
 def death(client: ClientKind, worker: WorkerKind) -> str:
     """The connection of the worker that holds the request breaks: another worker gets it, and the client one reply."""
     world, asking, first = start(client, worker)
-    second = Worker(world, worker.end)
+    second = first if worker.alone else Worker(world, worker.end)
     asking.ask(SERVICE, [b"precious"])
     assert first.take().body == [b"precious"] and second.idle()
     first.line.close()
     world.wait(2.0)  # a memo01 worker has a second to appear again
+    if worker.alone:
+        second = Worker(world, worker.end)
     job = second.take()
     assert job.body == [b"precious"]
     second.final(job, [b"saved"])
@@ -154,10 +156,13 @@ def death(client: ClientKind, worker: WorkerKind) -> str:
 def silence(client: ClientKind, worker: WorkerKind) -> str:
     """The worker that holds the request hangs, its connection open: another worker gets it, and the late reply is dropped."""
     world, asking, first = start(client, worker)
-    second = Worker(world, worker.end)
+    second = first if worker.alone else Worker(world, worker.end)
     asking.ask(SERVICE, [b"precious"], timeout=BUSY_TIMEOUT + 10.0)
     stuck = first.take()
     first.line.frozen = True
+    if worker.alone:
+        world.wait(BUSY_TIMEOUT, lambda: not world.broker.workers)
+        second = Worker(world, worker.end)
     world.wait(BUSY_TIMEOUT + 5.0, lambda: not second.idle())
     if client.timed and worker.polls:
         # "a job that passes it has ended, silently for the client, and is not requeued"

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from polydomo.protocols.dbp.ends import DbpWorkerEnd
 from polydomo.protocols.dcp.ends import DcpClientEnd, DcpWorkerEnd
 from polydomo.protocols.emqp.ends import EmqpClientEnd, EmqpWorkerEnd
 from polydomo.protocols.ends import ClientEnd, WorkerEnd
@@ -43,6 +44,7 @@ class WorkerKind:
     single: bool = False
     reports_failures: bool = False  # it can tell of a failure
     polls: bool = False  # silent while it works, by its protocol
+    alone: bool = False  # a service has one worker; another one takes its place
     shown_by_reply: bool = False  # its dialect shows in its first reply that begins with a frame that is not empty
 
 
@@ -79,6 +81,7 @@ WORKERS = {
         WorkerKind("memo", MemoWorkerEnd, single=True, polls=True),
         WorkerKind("emqp", EmqpWorkerEnd, single=True),
         WorkerKind("http", HttpWorkerEnd, partials=True, reports_failures=True),
+        WorkerKind("dbp", DbpWorkerEnd, reports_failures=True, alone=True),
     )
 }
 

@@ -27,8 +27,8 @@ Number of cases that pass, out of {cases}; one row per client, one column per wo
 CATALOG = """
 ## DBP
 
-DBP carries no requests. Its clients find the services of all other protocols in the catalog, each with its protocol and the
-broker's address, and clients of the other protocols can call what they found there.
+DBP has no clients that send requests; a service that registers over DBP may take them. DBP clients find the services of all other protocols
+in the catalog, each with its protocol and the broker's address, and clients of the other protocols can call what they found there.
 `tests/across/test_catalog.py` tests it for each protocol.
 """
 

@@ -18,8 +18,11 @@ from tests.across.table import PAGE, render, run
 # document's client differs from our library's are for clients only, too.
 SPOKEN = (set(registry.names()) - {"mdp2"}) | set(DIALECTS) | {"http"}
 FORMS = {"emqp-document"}
+# DBP has no clients that send requests.
 EVERY_PAIR = {
-    (client, worker) for client in SPOKEN | FORMS for worker in (SPOKEN | {GUIDE_PHP, GUIDE_DIGITS}) - {"rfc18-req"}
+    (client, worker)
+    for client in SPOKEN | FORMS
+    for worker in (SPOKEN | {GUIDE_PHP, GUIDE_DIGITS, "dbp"}) - {"rfc18-req"}
 }
 
 
@@ -33,7 +36,7 @@ def test_pair(client: str, worker: str, case: str) -> None:
 def test_no_pair_is_missing_and_the_page_shows_the_results() -> None:
     results = run()
     assert set(results) == {(client, worker, case) for client, worker in EVERY_PAIR for case in CASES}
-    assert len(EVERY_PAIR) == 144
+    assert len(EVERY_PAIR) == 156
     assert PAGE.read_text(encoding="utf-8") == render(results), "run `python -m tests.across.table`"
 
 

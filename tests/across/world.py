@@ -63,7 +63,9 @@ class World:
         self.curve = CurveWorld() if CURVE_SIDES else None
         if CURVE_SIDES:
             everyone = ["alice", "anonymous"]
-            rule = AccessRule(1, everyone, {"call": ["*"], "offer": ["*"], "inspect": ["*"], "publish": ["*"]})
+            rule = AccessRule(
+                1, everyone, {"call": ["*"], "offer": ["*"], "inspect": ["*"], "publish": ["*"], "register": ["*"]}
+            )
             self.broker.access.replace(AccessRules(everyone, [rule]))
 
     def settle(self) -> None:

@@ -82,7 +82,18 @@ EMQP = {
     b"KBYE": OWN,
     b"ACK": ANSWER,
 }
-DBP = {b"u_U": INSPECT, b"UwU": REGISTER, b"UoU": REGISTER, b"<3": OWN, b"</3": OWN, b"<\\3": OWN, b"u.u": OWN}
+DBP = {
+    b"u_U": INSPECT,
+    b"UwU": REGISTER,  # and OFFER, if the service takes requests
+    b"UoU": REGISTER,
+    b"<3": OWN,
+    b"</3": OWN,
+    b"<\\3": OWN,
+    b"u.u": OWN,
+    b"o_O": OWN,
+    b"(O_O)": OWN,
+    b"OmO": OWN,
+}
 BRIDGED = {
     b"HELLO": BRIDGE,
     b"OFFER": OFFER,

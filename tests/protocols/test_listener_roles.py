@@ -10,7 +10,7 @@ from tests.across.world import Line, World
 LISTENERS = [name for name, role in ROLES.items() if role is not SHARED]
 
 REQUESTS = {("mdx.front", "mdx"), ("emqp.front", "emqp")}
-REGISTRATIONS = {("mdx.back", "mdx"), ("emqp.back", "emqp")}
+REGISTRATIONS = {("mdx.back", "mdx"), ("emqp.back", "emqp"), ("dbp.listen", "dbp")}
 WRONG_DOOR = {
     ("mdx.front", "mdx"),
     ("mdx.back", "mdx"),

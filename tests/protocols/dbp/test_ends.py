@@ -110,7 +110,7 @@ def test_our_end_understands_disconnect_and_the_published_denial() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [[], [b""], [b"", b"OwO", b"now"], [b"", b"u_U", FLOAT], [b"", b"o_O", FLOAT, b"[]"], [b"", b"o_O", FLOAT, b"{"]],
+    [[], [b""], [b"", b"OwO", b"now"], [b"", b"UwU", FLOAT], [b"", b"o_O", FLOAT, b"[]"], [b"", b"o_O", FLOAT, b"{"]],
 )
 def test_our_end_names_what_is_not_allowed(message: list[bytes]) -> None:
     with pytest.raises(ProtocolViolation):

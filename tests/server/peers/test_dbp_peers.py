@@ -9,8 +9,8 @@ import pytest
 import zmq
 
 import polydomo.testing
-from polydomo import Client
-from polydomo.errors import CallFailed
+from polydomo import Client, Worker
+from polydomo.errors import CallFailed, SettingError
 from polydomo.server.settings.sections import Dbp
 from polydomo.server.settings.settings import Settings
 
@@ -243,3 +243,25 @@ def test_only_registered_nodes_offer_services(context: "zmq.Context[Socket]") ->
         say(service, b"</3")
         assert worker.recv_multipart()[:3] == [b"", b"MDPW01", b"\x05"]
         broker.wait_until(lambda server: not server.broker.workers)
+
+
+# --- the library
+
+
+def test_a_python_function_as_a_service_of_the_catalog(peers: Peers) -> None:
+    worker = Worker(peers.broker.url, protocol="dbp", information={"function": "shouts", "port": 9})
+    worker.add("shout", lambda call: call.text.upper())
+    worker.add("fail", lambda call: 1 / 0)
+    with worker, Client(peers.broker.url) as client:
+        assert client.call("shout", "hello").text == "HELLO"
+        with pytest.raises(CallFailed, match="division"):
+            client.call("fail")
+        found = look(peers, "shout")["shout"]
+        assert isinstance(found, dict)
+        assert (found["function"], found["port"], found["ip"]) == ("shouts", 9, "127.0.0.1")
+    peers.broker.wait_until(lambda server: not server.broker.catalog.active_entries())
+
+
+def test_a_service_of_the_catalog_runs_one_call_at_a_time() -> None:
+    with pytest.raises(SettingError, match="one call at a time"):
+        Worker(protocol="dbp", concurrency=2)

@@ -231,7 +231,9 @@ def test_publishers_that_are_not_dialled(peers: Peers, change: Callable[[int], d
     with peers.context.socket(zmq.XPUB) as station:
         port = station.bind_to_random_port("tcp://127.0.0.1")
         assert dbp(peers, b"UwU", registration(port, **change(port)))[0] == b"OwO"
-        peers.broker.wait_until(lambda server: server.catalog_connections.version == server.broker.catalog.dialled_version)
+        peers.broker.wait_until(
+            lambda server: server.catalog_connections.version == server.broker.catalog.dialled_version
+        )
         peers.broker.wait_until(lambda server: not server.catalog_connections._calls)
 
 

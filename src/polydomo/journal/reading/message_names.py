@@ -52,6 +52,15 @@ NAMES: dict[str, dict[str, str]] = {
         schema.LEFT: "DISCONNECT",
         schema.LATE: "HEARTBEAT",
     },
+    "dbp": {
+        schema.DISPATCHED: "REQUEST",
+        schema.FINAL: "REPLY",
+        schema.STALE: "REPLY",
+        schema.UNHEARD: "REPLY",
+        schema.REGISTERED: "REGISTRATION",
+        schema.LEFT: "DISCONNECT",
+        schema.LATE: "HEARTBEAT",
+    },
 }
 
 FROM_BROKER = (schema.DISPATCHED,)  # sent by the broker; the others are sent by the peer

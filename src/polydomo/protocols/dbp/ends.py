@@ -100,9 +100,9 @@ class DbpEnd:
         """Answers the last request."""
         self._say(dbp.INFO_REPLY, body or [b""], now)
 
-    def refuse(self, reason: str, now: float) -> None:
+    def refuse(self, code: str, reason: str, now: float) -> None:
         """Answers the last request: it failed."""
-        self._say(dbp.DENIED, [reason.encode("utf-8", "replace")], now)
+        self._say(dbp.DENIED, [code.encode(), reason.encode("utf-8", "replace")], now)
 
     def receive(self, message: Frames, now: float) -> list[Event]:
         """Raises ProtocolViolation for what DBP does not allow from a broker."""
@@ -196,7 +196,7 @@ class DbpWorkerEnd(WorkerEnd):
         if delivery is self.delivery:
             self.delivery = None
             self.parts = HeldParts("DBP", MAX_BODY_FRAMES)
-            self.dbp.refuse(f"{code}: {text}", self.clock())
+            self.dbp.refuse(code, text, self.clock())
         return False
 
     def close(self) -> None:

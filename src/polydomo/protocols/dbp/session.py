@@ -126,7 +126,9 @@ class DbpSession(ProtocolSession):
         self.called = called  # the service that the broker connected to, at the address that it registered
         self.time = DOUBLE  # the time format of the peer
         self.name = called  # the service that registered on this connection
-        self.worker: Worker | None = None  # of that service, if it takes requests; kept after its loss, to recognise late replies
+        self.worker: Worker | None = (
+            None  # of that service, if it takes requests; kept after its loss, to recognise late replies
+        )
         self.token = b""  # of the request that the peer has not answered yet
         self.interval = 0.0  # its agreed heartbeat interval, at which the broker also sends heartbeats
         self.beating = False  # a timer for our next heartbeat is running
@@ -167,7 +169,7 @@ class DbpSession(ProtocolSession):
         elif command == INFO_REPLY and self.token:
             self._reply(frames.join(body))
         elif command in (DENIED, DENIED_SEEN) and self.token:
-            self._refused(b"".join(body))
+            self._refused(body)
         else:
             self._unexpected(command)
 
@@ -310,12 +312,13 @@ class DbpSession(ProtocolSession):
         if not known:
             self._unexpected(INFO_REPLY)  # DISCONNECT makes it register again
 
-    def _refused(self, reason: bytes) -> None:
-        """A service answers a request with DENIED: it failed."""
+    def _refused(self, reasons: "list[bytes]") -> None:
+        """A service answers a request with DENIED: it failed. "Frame 3+: Reasons for denial": a code and a text, or the text alone."""
         worker, token = self.worker, self.token
         self.token = b""
+        code, reason = (reasons[0], reasons[1]) if len(reasons) > 1 else (FAILED.encode(), b"".join(reasons))
         if worker is not None:
-            self.broker.fail(worker, token, *read_failure(FAILED.encode(), reason))
+            self.broker.fail(worker, token, *read_failure(code, reason))
         if not self.broker.directory.heartbeat(self.name, self.address):
             self._unexpected(DENIED)
 
