@@ -34,9 +34,9 @@ class Peers:
         socket.setsockopt(zmq.RCVTIMEO, PATIENCE)
         return socket
 
-    def register(self, kind: int = zmq.DEALER, **info: object) -> Socket:
+    def register(self, *given: dict[str, object], kind: int = zmq.DEALER, **more: object) -> Socket:
         socket = self.dial(kind)
-        assert ask(socket, b"UwU", {"name": "camera", **info})[0] == b"OwO"
+        assert ask(socket, b"UwU", {"name": "camera", **(given[0] if given else {}), **more})[0] == b"OwO"
         return socket
 
 
@@ -89,7 +89,7 @@ TAKES: dict[str, object] = {"interfaces": {"requests": True}}
 
 def test_request_and_reply_over_the_connection_that_registered(peers: Peers) -> None:
     """ "S: READY, Repeat: B: REQUEST, S: REPLY": the client speaks another protocol."""
-    service = peers.register(**TAKES, heartbeat=1.0)
+    service = peers.register(TAKES, heartbeat=1.0)
     with Client(peers.broker.url) as client:
         for number in range(3):
             pending = client.submit("camera", b"take", b"%d" % number)
@@ -126,7 +126,7 @@ def test_request_and_reply_at_the_address_that_was_registered(
         return  # it is called over its connection
     router = peers.bare(zmq.ROUTER)
     port = router.bind_to_random_port("tcp://127.0.0.1")
-    peers.register(kind, interfaces=interfaces(port), heartbeat=30).close()
+    peers.register(kind=kind, interfaces=interfaces(port), heartbeat=30).close()
     with Client(peers.broker.url) as client:
         pending = client.submit("camera", b"take")
         broker, empty, command, _, body = router.recv_multipart()
@@ -141,14 +141,14 @@ def test_request_and_reply_at_the_address_that_was_registered(
 
 def test_a_service_that_is_lost_returns_its_request(peers: Peers) -> None:
     """Its heartbeats stop while it holds a request. The next one that registers gets it, and a late reply is stale."""
-    lost = peers.register(**TAKES, heartbeat=0.1)
+    lost = peers.register(TAKES, heartbeat=0.1)
     with Client(peers.broker.url) as client:
         pending = client.submit("camera", b"take")
         while lost.recv_multipart()[1] != b"u_U":
             pass
         peers.broker.wait_until(lambda server: not server.broker.catalog.active_entries())
         peers.broker.wait_until(lambda server: not server.broker.workers)
-        other = peers.register(**TAKES, heartbeat=30)
+        other = peers.register(TAKES, heartbeat=30)
         assert hear(other) == [b"u_U", b"take"]
         say(lost, b"o_O", b"too late")
         peers.broker.wait_until(lambda server: server.broker.counters.stale == 1)
@@ -162,7 +162,7 @@ def test_a_lost_service_that_registers_again_on_its_old_connection_is_disconnect
     """Its reply to the request that it was lost with could be taken for the reply to the next one."""
     with polydomo.testing.broker() as broker:
         peers = Peers(context, broker)
-        lost = peers.register(**TAKES, heartbeat=0.1)
+        lost = peers.register(TAKES, heartbeat=0.1)
         with Client(broker.url) as client:
             client.submit("camera", b"take")
             while lost.recv_multipart()[1] != b"u_U":
@@ -218,7 +218,7 @@ def test_services_get_disconnect_when_the_broker_stops(context: "zmq.Context[Soc
     with polydomo.testing.broker() as broker:
         peers = Peers(context, broker)
         plain = peers.register(name="lamp")
-        taking = peers.register(**TAKES, heartbeat=30)
+        taking = peers.register(TAKES, heartbeat=30)
     assert hear(plain) == [b"</3", b""] and hear(taking) == [b"</3", b""]
 
 
@@ -236,7 +236,7 @@ def test_only_registered_nodes_offer_services(context: "zmq.Context[Socket]") ->
         worker = peers.dial()
         worker.send_multipart([b"", b"MDPW01", b"\x01", b"echo"])
         assert worker.recv_multipart()[:3] == [b"", b"MDPW01", b"\x05"]
-        service = peers.register(**TAKES, heartbeat=30)
+        service = peers.register(TAKES, heartbeat=30)
         worker = peers.dial()
         worker.send_multipart([b"", b"MDPW01", b"\x01", b"echo"])
         broker.wait_until(lambda server: len(server.broker.workers) == 2)
