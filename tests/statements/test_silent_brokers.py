@@ -1,0 +1,96 @@
+"""What the documents ask of a worker or service whose broker is silent or sends DISCONNECT: our own, with a broker that is a raw ROUTER
+socket."""
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import pytest
+
+from polydomo import Worker
+from polydomo.client.catalog import AsyncCatalog, RegistrationObserver, stay_registered
+from tests.client.zmq_broker import Router
+
+Confirm = Callable[[list[bytes]], list[list[bytes]]]  # the first message of a worker -> the broker's answers
+E = (b"", b"eMQP/1.0")
+
+
+def is_first(frames: list[bytes]) -> bool:
+    return frames[1:2] == [b"\x01"] or frames[2:3] in ([b"\x01"], [b"INFORM"], [b"\x01\0\0\0"])
+
+
+CONFIRMS: dict[str, Confirm] = {
+    "mdx": lambda first: [],  # "There is no response to a READY."
+    "dcp": lambda first: [first],
+    "emqp": lambda first: [[*E, b"ACK", b"1", first[3]], [*E, b"HEARTBEAT", b"2"]],
+}
+DISCONNECTS = {"mdx": [b"MDPW02", b"\x06"], "emqp": [*E, b"DISCONNECT", b"3"]}
+
+
+def registers(router: Router) -> tuple[bytes, list[bytes]]:
+    while True:
+        peer, frames = router.expect()
+        if is_first(frames):
+            return peer, frames
+
+
+@pytest.mark.parametrize("protocol", CONFIRMS)
+def test_our_worker_restarts_the_conversation_with_a_silent_broker(router: Router, protocol: str) -> None:
+    worker = Worker(router.url, protocol, beat=0.05)
+    worker.add("echo", lambda call: call.body)
+    with worker:
+        first, frames = registers(router)
+        for message in CONFIRMS[protocol](frames):
+            router.send(first, *message)
+        assert router.expect()[0] == first  # it beats, and nothing comes back
+        second, frames = registers(router)
+        assert second != first and frames[-1] != b""
+
+
+@pytest.mark.parametrize("protocol", DISCONNECTS)
+def test_our_worker_connects_again_after_disconnect(router: Router, protocol: str) -> None:
+    worker = Worker(router.url, protocol)
+    worker.add("echo", lambda call: call.body)
+    with worker:
+        first, frames = registers(router)
+        for message in [*CONFIRMS[protocol](frames), DISCONNECTS[protocol]]:
+            router.send(first, *message)
+        assert registers(router)[0] != first
+
+
+def test_our_dcp_worker_registers_again_after_reconnect(router: Router) -> None:
+    worker = Worker(router.url, "dcp")
+    worker.add("echo", lambda call: call.body)
+    with worker:
+        first, frames = registers(router)
+        router.send(first, *frames)
+        router.send(first, *frames[:2], b"\x06")
+        assert registers(router) == (first, frames)
+
+
+@pytest.mark.parametrize("silent", [True, False], ids=["silent", "disconnect"])
+def test_our_service_registers_again_on_a_new_socket(router: Router, silent: bool) -> None:
+    information: dict[str, object] = {"name": "camera", "heartbeat": 0.05}
+
+    def play() -> tuple[bytes, bytes, list[bytes]]:
+        first, frames = router.expect()
+        assert frames[:2] == [b"", b"UwU"] and json.loads(frames[3])["name"] == "camera"
+        router.send(first, b"", b"OwO", frames[2], b'{"heartbeat": 0.05}')
+        assert router.expect()[1][:2] == [b"", b"<3"]  # it beats
+        if not silent:
+            router.send(first, b"", b"</3", frames[2], b"")
+        while True:
+            second, frames = router.expect()
+            if frames[1] != b"<3":
+                return first, second, frames
+
+    async def run() -> None:
+        catalog = AsyncCatalog(router.url, timeout=0.5)
+        staying = asyncio.ensure_future(stay_registered(catalog, information, RegistrationObserver()))
+        first, second, frames = await asyncio.to_thread(play)
+        staying.cancel()
+        await asyncio.wait([staying])
+        await catalog.close()
+        assert second != first and frames[:2] == [b"", b"UwU"]
+
+    asyncio.run(run())
