@@ -54,7 +54,11 @@ class Dialogue:
     def diagram(self) -> str:
         """A Mermaid sequence diagram."""
         peers = {peer for sent in self.sent for peer in (sent.sender, sent.receiver)}
-        order = [peer for peer in ("client", "broker", "worker", "service") if peer in peers]
-        lines = ["sequenceDiagram", *(f"    participant {peer}" for peer in order)]
-        lines += [f"    {sent.sender}->>{sent.receiver}: {sent.command}" for sent in self.sent]
+        order = [peer for peer in ("client", "MDP client", "broker", "worker", "service") if peer in peers]
+        alias: dict[str, str] = {peer: peer.replace(" ", "_") for peer in order}
+        lines = [
+            "sequenceDiagram",
+            *(f"    participant {alias[peer]}{' as ' + peer if ' ' in peer else ''}" for peer in order),
+        ]
+        lines += [f"    {alias[sent.sender]}->>{alias[sent.receiver]}: {sent.command}" for sent in self.sent]
         return "\n".join(lines) + "\n"

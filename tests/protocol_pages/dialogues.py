@@ -102,13 +102,18 @@ def dbp(url: str) -> Dialogue:
     now = struct.pack("=d", time.time())
     dialogue.names[now] = "time"
     with Speaker(dialogue, "service", url) as service, Speaker(dialogue, "client", url) as client:
-        about = b'{"name": "camera", "ip": "10.0.0.7", "port": 4001, "function": "pictures", "heartbeat": 5}'
+        about = b'{"name": "upper", "port": 4001, "function": "text", "heartbeat": 5, "interfaces": {"requests": true}}'
         service.sends("REGISTRATION", b"", b"UwU", now, about)
         dialogue.names[service.gets("APPROVED")[2]] = "time"
-        service.sends("HEARTBEAT", b"", b"<3", now, b"camera")
+        service.sends("HEARTBEAT", b"", b"<3", now, b"upper")
         dialogue.names[service.gets("AWK")[2]] = "time"
-        client.sends("REQUEST", b"", b"u_U", now, b"camera")
+        client.sends("REQUEST", b"", b"u_U", now, b"upper")
         dialogue.names[client.gets("REPLY")[2]] = "time"
+        with Speaker(dialogue, "MDP client", url) as caller:
+            caller.sends("REQUEST", b"", b"MDPC01", b"upper", b"hello")
+            dialogue.names[service.gets("REQUEST")[2]] = "time"
+            service.sends("REPLY", b"", b"o_O", now, b"HELLO")
+            caller.gets("REPLY")
         service.sends("DISCONNECT", b"", b"</3", now, b"")
     return dialogue
 

@@ -177,11 +177,11 @@ EMQP = Machine(
 )
 
 _T = b"1794724000"  # a time, as text
-_CAMERA = b'{"name": "walk", "heartbeat": 60}'
+_CAMERA = b'{"name": "walk", "heartbeat": 60, "interfaces": {"requests": true}}'
 _END = ((b"", b"</3", MORE),)
 DBP = Machine(
     "a connection",
-    {"new": "nothing registered", "idle": "a service registered", "over": "ended"},
+    {"new": "nothing registered", "idle": "a service registered", "busy": "holds a request", "over": "ended"},
     (
         T("new", "REQUEST", "REPLY", "new", (b"", b"u_U", _T, b"walk"), hears=((b"", b"o_O", MORE),)),
         T("new", "REGISTRATION", "APPROVED", "idle", (b"", b"UwU", _T, _CAMERA), hears=((b"", b"OwO", MORE),)),
@@ -201,6 +201,14 @@ DBP = Machine(
         ),
         T("idle", "REGISTRATION, other name", "DISCONNECT", "over", (b"", b"UwU", _T, b'{"name": "x"}'), hears=_END),
         T("idle", "DISCONNECT", "", "over", (b"", b"</3", _T, b"")),
+        T(
+            *("idle", "a request is queued", "REQUEST", "busy"),
+            client=(b"", b"MDPC01", b"walk", b"x"),
+            hears=((b"", b"u_U", MORE),),
+        ),
+        T("busy", "REPLY", "", "idle", (b"", b"o_O", _T, b"y")),
+        T("busy", "DENIED", "", "idle", (b"", b"(O_O)", _T, b"the request failed")),
+        T("busy", "HEARTBEAT", "AWK", "busy", (b"", b"<3", _T, b"walk"), hears=((b"", b"u.u", MORE),)),
     ),
 )
 

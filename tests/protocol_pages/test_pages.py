@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +22,6 @@ PARTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Broker]:
-    with testing.broker() as broker:
-        yield broker
-
-
 def text_of(name: str) -> str:
     return (PAGES / f"{name}.md").read_text(encoding="utf-8")
 
@@ -43,10 +36,10 @@ def test_every_page_has_its_parts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DIALOGUES)
-def test_the_dialogue_is_what_a_broker_exchanges(broker: testing.Broker, name: str) -> None:
+def test_the_dialogue_is_what_a_broker_exchanges(name: str) -> None:
     """If this fails after a change of the protocol or of its states: ``python -m tests.protocol_pages.write``."""
     text = text_of(name)
-    assert text == page(name, text, broker.url)
+    assert text == page(name, text)
 
 
 @pytest.mark.parametrize("name", DIALOGUES)

@@ -18,7 +18,7 @@ SUBJECTS = {
     "dcp": "A worker that the broker does not know registers as `upper`, and a client calls it",
     "emqp": "A worker of the queue `upper` and a client, both in the document's form",
     "memo01": "A worker offers `upper` and leaves after one job",
-    "dbp": "A service registers, and a client looks it up",
+    "dbp": "A service registers and takes requests, a client looks it up, and an MDP client calls it",
 }
 
 # notation -> meaning
@@ -63,12 +63,15 @@ LEGENDS = {
     "dbp": {
         '`"text"`, `\'text\'`, `""`': "a frame with this text; an empty frame",
         "`<time>`": "seconds since the epoch; here an 8-byte double",
+        "in tables, frame+ and frame\\*": "one or more, and zero or more frames",
     },
 }
 
 
-def section(name: str, url: str) -> str:
-    dialogue, machine = DIALOGUES[name](url), MACHINES[name]
+def section(name: str) -> str:
+    machine = MACHINES[name]
+    with testing.broker() as broker:
+        dialogue = DIALOGUES[name](broker.url)
     legend = "".join(f"| {notation} | {meaning} |\n" for notation, meaning in LEGENDS[name].items())
     return (
         f"{BEGIN}## A dialogue\n\n{SUBJECTS[name]}. Raw sockets and a broker exchanged these messages:\n\n"
@@ -79,14 +82,13 @@ def section(name: str, url: str) -> str:
     )
 
 
-def page(name: str, text: str, url: str) -> str:
+def page(name: str, text: str) -> str:
     """The page with a new section."""
     before, rest = text.split(BEGIN)
-    return before + section(name, url) + rest.split(END)[1]
+    return before + section(name) + rest.split(END)[1]
 
 
 if __name__ == "__main__":
-    with testing.broker() as broker:
-        for name in DIALOGUES:
-            path = PAGES / f"{name}.md"
-            path.write_text(page(name, path.read_text(encoding="utf-8"), broker.url), encoding="utf-8")
+    for name in DIALOGUES:
+        path = PAGES / f"{name}.md"
+        path.write_text(page(name, path.read_text(encoding="utf-8")), encoding="utf-8")
