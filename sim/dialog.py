@@ -33,6 +33,7 @@ class Dialog:
 
     protocol = ""
     beats = False  # the broker beats after an interval without output
+    strict = False  # a busy worker must send heartbeats, too
 
     def __init__(self, watcher: "Watcher", name: str) -> None:
         self.watcher = watcher

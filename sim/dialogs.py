@@ -146,6 +146,7 @@ class MdxDialog(Dialog):
     """ "zero or more PARTIAL RESPONSE messages followed by exactly 1 FINAL RESPONSE messages per REQUEST issued"; PING gets PONG."""
 
     protocol = "mdx"
+    strict = True
 
     def __init__(self, watcher: "Watcher", name: str) -> None:
         super().__init__(watcher, name)
@@ -231,6 +232,7 @@ class DcpDialog(Dialog):
         kind = frames[2][:1]
         if kind == b"\x01":
             self.registering.append(frames[3])
+            self.strict = len(frames[2]) == 1  # DagBox's own workers, whose type has four bytes, are silent while busy
         elif kind == b"\x02":
             self.pings += 1
             self.beaten()
@@ -311,6 +313,7 @@ class EmqpDialog(Dialog):
 
     protocol = "emqp"
     beats = True
+    strict = True
 
     def __init__(self, watcher: "Watcher", name: str) -> None:
         super().__init__(watcher, name)

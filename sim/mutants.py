@@ -9,6 +9,7 @@ from polydomo.broker.requests import deadlines, dispatch, expiry, outcomes, queu
 from polydomo.broker.requests.tokens import Tokens
 from polydomo.broker.workers import registration, silence
 from polydomo.model.records import DONE, QUEUED, Request, Service, Session, TimeLimits, Worker
+from polydomo.model.registration import WorkerTerms
 from polydomo.protocols.dcp.session import DcpSession
 from polydomo.protocols.emqp.commands import EVENTMQ
 from polydomo.protocols.emqp.session import EmqpSession
@@ -373,6 +374,35 @@ def busy_timeout_ignored(stack: ExitStack) -> None:
         "allowed_silence",
         lambda allowed: lambda broker, worker: 0.0 if worker.polling else worker.max_silence,
     )
+
+
+def registered_as(strict: bool) -> Any:
+    def make(register: Any) -> Any:
+        def mutated(state: Any, session: Session, services: Any, ref: object, terms: WorkerTerms, weights: Any) -> Any:
+            terms.strict = strict
+            return register(state, session, services, ref, terms, weights)
+
+        return mutated
+
+    return make
+
+
+@mutant(
+    "a busy worker of a protocol whose document demands heartbeats is allowed the busy timeout",
+    *both("mdx,emqp,dcp"),
+    *("worker_freeze=0.5", "slow=0.5", "busy_timeout=20", "beat=0.5"),
+)
+def busy_is_lenient(stack: ExitStack) -> None:
+    swap(stack, registration, "register", registered_as(False))
+
+
+@mutant(
+    "a busy worker of DagBox is declared lost as soon as an idle one",
+    *both("dcp,dcp,dcp,dcp"),
+    *("quiet=1", "slow=0.5", "busy_timeout=20", "beat=0.5"),
+)
+def dagbox_is_strict(stack: ExitStack) -> None:
+    swap(stack, registration, "register", registered_as(True))
 
 
 @mutant("the broker sends no heartbeats", *both("mdp1,mdp1"))

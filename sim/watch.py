@@ -387,7 +387,8 @@ class Watcher:
     def allowed(self, dialog: Dialog) -> float:
         """The silence allowed to a worker, by what it has sent so far."""
         silence = self.silence(dialog)
-        return silence if dialog.beat_busy or not dialog.jobs else max(silence, self.node.options.busy_timeout)
+        strict = dialog.strict or dialog.beat_busy or not dialog.jobs
+        return silence if strict else max(silence, self.node.options.busy_timeout)
 
     def silence(self, dialog: Dialog) -> float:
         """The silence allowed to an idle worker."""

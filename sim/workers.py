@@ -51,6 +51,7 @@ class Worker(Peer):
         self.quiet = self.rng.random() < world.options.quiet  # sends no heartbeats while busy
         # Chosen by name: another random number would change the runs of all existing seeds.
         self.guide_php = protocol == "mdp1" and crc32(name.encode()) % 3 == 0
+        self.dagbox = protocol == "dcp" and crc32(name.encode()) % 4 == 0
         self.slots = world.options.slots if protocol in SEVERAL else 1
         self.prefetch = 0
         if protocol == "mdx" and self.extended:
@@ -67,7 +68,11 @@ class Worker(Peer):
     # --- registration
 
     def _make_end(self) -> WorkerEnd:
-        end = GuidePhpWorkerEnd() if self.guide_php else worker_end(self.protocol)
+        end = worker_end(self.protocol)
+        if self.guide_php:
+            end = GuidePhpWorkerEnd()
+        elif self.dagbox:
+            end = DcpWorkerEnd(type_size=4)
         beat = self.options.beat
         end.interval = beat if self.protocol != "memo" else 4 * beat
         end.patience = 4 * beat if end.patience else 0.0

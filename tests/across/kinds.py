@@ -45,6 +45,7 @@ class WorkerKind:
     reports_failures: bool = False  # it can tell of a failure
     polls: bool = False  # silent while it works, by its protocol
     alone: bool = False  # a service has one worker; another one takes its place
+    strict: bool = False  # its document demands heartbeats while it works, too
     shown_by_reply: bool = False  # its dialect shows in its first reply that begins with a frame that is not empty
 
 
@@ -76,12 +77,13 @@ WORKERS = {
         WorkerKind("majortomo", MajortomoWorkerEnd, partials=True),
         WorkerKind("libmdp", LibmdpWorkerEnd),
         WorkerKind("zmq-mdp2", AsciiWorkerEnd, partials=True),
-        WorkerKind("mdx", MdxWorkerEnd, partials=True, reports_failures=True),
-        WorkerKind("dcp", DcpWorkerEnd),
+        WorkerKind("mdx", MdxWorkerEnd, partials=True, reports_failures=True, strict=True),
+        WorkerKind("dcp", DcpWorkerEnd, strict=True),
+        WorkerKind("dagbox", lambda: DcpWorkerEnd(type_size=4)),
         WorkerKind("memo", MemoWorkerEnd, single=True, polls=True),
-        WorkerKind("emqp", EmqpWorkerEnd, single=True),
+        WorkerKind("emqp", EmqpWorkerEnd, single=True, strict=True),
         WorkerKind("http", HttpWorkerEnd, partials=True, reports_failures=True),
-        WorkerKind("dbp", DbpWorkerEnd, reports_failures=True, alone=True),
+        WorkerKind("dbp", DbpWorkerEnd, reports_failures=True, alone=True, strict=True),
     )
 }
 

@@ -289,7 +289,8 @@ class Worker:
         )
         self.last_heard = 0.0  # when its last message came; set by sessions, or through ``BrokerApi.heartbeat``
         self.last_sent = 0.0  # when it was last sent a message; set by the broker and sessions
-        self.beats_while_busy = False  # it sent a heartbeat while it held a request: from then on it must keep doing so
+        # Its protocol demands heartbeats while it holds a request, or it sent one then: from then on it must keep doing so.
+        self.beats_while_busy = False
         self.held: dict[bytes, Request] = {}  # token -> request
         self.services: dict[Service, int] = {}  # service -> weight; the highest is served first
         self.only_service: Service | None = None  # set if it offers exactly one

@@ -6,6 +6,10 @@ from polydomo import limits
 from polydomo.model.name_patterns import PatternMap
 from polydomo.model.objective import Objective
 
+STRICT = "strict"
+LENIENT = "lenient"
+AUTO = "auto"
+
 
 @dataclass
 class Tuning:
@@ -26,6 +30,12 @@ class Tuning:
     memo_queue_expiry: float = limits.MEMO_QUEUE_EXPIRY
     memo_reconnect: float = limits.MEMO_RECONNECT
     busy_timeout: float = limits.BUSY_TIMEOUT
+    # How long a busy worker may be silent: STRICT, as long as an idle one, or LENIENT, ``busy_timeout``. MDP's published workers are silent
+    # while busy, and so is DagBox's worker of DCP, which AUTO recognises by its dialect.
+    mdp_busy: str = LENIENT
+    mdx_busy: str = STRICT
+    dcp_busy: str = AUTO
+    emqp_busy: str = STRICT
     mdx_max_credit: int = limits.MDX_MAX_CREDIT
     dcp_max_held: int = limits.DCP_MAX_HELD
     emqp_max_slots: int = limits.EMQP_MAX_SLOTS

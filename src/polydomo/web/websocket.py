@@ -265,12 +265,12 @@ class WebSocketSession(ProtocolSession):
             self.told_of_cancelled = True
         if self.worker is None:
             silence = WEBSOCKET_BEAT * WEBSOCKET_BEATS_MISSED
-            terms = WorkerTerms(heartbeat_interval=WEBSOCKET_BEAT, max_silence=silence)
+            # pings are answered by the browser itself, so it is strict
+            terms = WorkerTerms(heartbeat_interval=WEBSOCKET_BEAT, max_silence=silence, strict=True)
             worker = broker.register_worker(self, [service], None, terms)
             if isinstance(worker, Refusal):
                 raise MessageError(worker.text)
             self.worker = worker
-            worker.beats_while_busy = True  # pings are answered by the browser itself
             broker.add_credit(worker, credit)
         else:
             refusal = broker.add_service(self.worker, service)

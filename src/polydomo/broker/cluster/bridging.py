@@ -47,9 +47,10 @@ class Bridging(Routes):
             return Refusal(registration.SHUTTING_DOWN)
         interval = state.tuning.bridge_beat
         silence = interval * state.tuning.beats_missed
-        worker = registration.register(state, session, [], None, WorkerTerms(window, 0, interval, silence), None)
+        # The other broker sends heartbeats even while it holds requests.
+        terms = WorkerTerms(window, 0, interval, silence, strict=True)
+        worker = registration.register(state, session, [], None, terms, None)
         if isinstance(worker, Worker):
-            worker.beats_while_busy = True  # the other broker sends heartbeats even while it holds requests
             self.offered[worker] = {}
             self.learned[worker] = {}
             for service in list(state.services.values()):

@@ -42,6 +42,7 @@ def register(
     worker.number = state.newest_worker
     worker.last_heard = worker.last_sent = worker.registered_at = worker.state_since = state.now
     worker.polling = session.polls
+    worker.beats_while_busy = terms.strict
     worker.name = session.peer_name
     state.workers[worker] = None
     _join_session(state, worker, session)

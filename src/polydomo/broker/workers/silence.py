@@ -40,9 +40,9 @@ def measure(state: State, worker: Worker) -> tuple[float, float]:
 
 
 def allowed_silence(state: State, worker: Worker) -> float:
-    """The allowed silence. Many published workers send no heartbeats while busy. Until a worker has done so once, it is allowed
-    ``busy_timeout`` while it holds a request. The silence of a polling worker does not count while it waits for the broker, or while
-    its job has its own timeout."""
+    """The allowed silence. The published workers of MDP, and DagBox's of DCP, send no heartbeats while busy (``WorkerTerms.strict`` is
+    False). Until such a worker has done so once, it is allowed ``busy_timeout`` while it holds a request. The silence of a polling
+    worker does not count while it waits for the broker, or while its job has its own timeout."""
     if worker.polling or (worker.session.polls and any(r.max_run or r.deadline for r in worker.held.values())):
         return 0.0
     if worker.held and not worker.beats_while_busy and worker.max_silence:

@@ -14,6 +14,7 @@ from polydomo.model.outcomes import CLIENT_CANCELLED, CLIENT_TIMEOUT, read_failu
 from polydomo.model.records import Request, Worker
 from polydomo.model.registration import Refusal, WorkerTerms
 from polydomo.model.session import ProtocolSession
+from polydomo.model.tuning import AUTO, STRICT
 from polydomo.model.window import set_window
 from polydomo.wire.frames import DELIMITER, EMPTY_FRAME, Body, bounds, cut, frame, join, more, split
 from polydomo.wire.link import Link
@@ -259,7 +260,9 @@ class DcpSession(ProtocolSession):
         # Credit follows the echo, so that the confirmation is the first message after a registration.
         if worker is None or not worker.alive:
             tuning = broker.tuning
-            terms = WorkerTerms(auto_credit=1, max_silence=tuning.dcp_beat * tuning.beats_missed)
+            # "Workers MUST periodically send heartbeat messages". DagBox's own worker, whose type has four bytes, cannot while it works.
+            strict = tuning.dcp_busy == STRICT or (tuning.dcp_busy == AUTO and self.words is ONE_BYTE)
+            terms = WorkerTerms(auto_credit=1, max_silence=tuning.dcp_beat * tuning.beats_missed, strict=strict)
             registered = broker.register_worker(self, [service], None, terms)
             if isinstance(registered, Refusal):
                 # "If the registration is successful, the broker will confirm it": otherwise nothing is sent.

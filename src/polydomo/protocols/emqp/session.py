@@ -21,6 +21,7 @@ from polydomo.model.records import Request, Worker
 from polydomo.model.registration import Refusal, WorkerTerms
 from polydomo.model.session import ProtocolSession
 from polydomo.model.shared_run import first_ref
+from polydomo.model.tuning import STRICT
 from polydomo.model.window import set_window
 from polydomo.protocols.emqp import headers, schedules
 from polydomo.protocols.emqp.commands import (
@@ -347,7 +348,9 @@ class EmqpSession(ProtocolSession):
         if kind == SCHEDULER and broker.denial(self, "offer", SCHEDULER_RIGHT):
             self._part()
             return
-        terms = WorkerTerms(heartbeat_interval=beat, max_silence=beat * broker.tuning.emqp_beats_missed)
+        silence = beat * broker.tuning.emqp_beats_missed
+        strict = broker.tuning.emqp_busy == STRICT
+        terms = WorkerTerms(heartbeat_interval=beat, max_silence=silence, strict=strict)
         worker = broker.register_worker(self, queues, kind, terms, weights)
         if isinstance(worker, Refusal):
             broker.report_refusal(self, "INFORM", worker)

@@ -131,8 +131,7 @@ class Mdp1Session(SingleWorkerSession):
     def _command(self, command: bytes, rest: list[bytes]) -> None:
         if command == b"\x01" and len(rest) == 1:
             # "There is no response to a READY."
-            tuning = self.broker.tuning
-            self.on_ready(rest[0], tuning.mdp_beat, tuning.beats_missed)
+            self.on_ready(rest[0], self.broker.tuning.mdp_beat)
         elif command == b"\x03" and rest:
             self._reply(rest)
         elif command == b"\x04" and not rest:

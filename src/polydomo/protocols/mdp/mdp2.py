@@ -161,8 +161,7 @@ class Mdp2Session(SingleWorkerSession):
             dialect = self.broker.tuning.mdp2_dialects.get(rest[0])
             if spoken is UNDECIDED and dialect is not None and dialect in DIALECTS:
                 self._speak(DIALECTS[dialect])
-            tuning = self.broker.tuning
-            self.on_ready(rest[0], tuning.mdp_beat, tuning.beats_missed)
+            self.on_ready(rest[0], self.broker.tuning.mdp_beat)
         elif command in (spoken.from_partial, spoken.from_final) and len(rest) >= 2 and not rest[1]:
             # "The ... PARTIAL and FINAL commands SHALL contain precisely one client address frame ... followed by an empty frame."
             if spoken is UNDECIDED:

@@ -5,6 +5,7 @@ from polydomo.model.broker_api import BrokerApi
 from polydomo.model.records import Worker
 from polydomo.model.registration import Refusal, WorkerTerms
 from polydomo.model.session import ProtocolSession
+from polydomo.model.tuning import STRICT
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Link
@@ -23,7 +24,7 @@ class SingleWorkerSession(ProtocolSession):
     def send_disconnect(self) -> None:
         raise NotImplementedError
 
-    def on_ready(self, service: bytes, beat: float, missed: int, we_beat: bool = True) -> None:
+    def on_ready(self, service: bytes, beat: float, we_beat: bool = True, busy: str = "") -> None:
         """READY. "The worker MUST NOT send a further READY."""
         if self.worker is not None:
             self.reject_worker("READY twice")
@@ -32,7 +33,9 @@ class SingleWorkerSession(ProtocolSession):
             self.reject_worker("READY for a service with an empty name")
             return
         broker = self.broker
-        terms = WorkerTerms(1, 1, beat if we_beat else 0.0, beat * missed)
+        tuning = broker.tuning
+        strict = (busy or tuning.mdp_busy) == STRICT
+        terms = WorkerTerms(1, 1, beat if we_beat else 0.0, beat * tuning.beats_missed, strict)
         worker = broker.register_worker(self, [service], None, terms)
         if isinstance(worker, Refusal):
             broker.report_refusal(self, "READY", worker)

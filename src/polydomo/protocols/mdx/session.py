@@ -259,7 +259,7 @@ class MdxSession(SingleWorkerSession):
             self.end_worker("DISCONNECT from the worker")
         elif header == words.worker and command == READY and count == 3:
             tuning = self.broker.tuning
-            self.on_ready(frames[2], tuning.mdx_beat, tuning.beats_missed, we_beat=False)
+            self.on_ready(frames[2], tuning.mdx_beat, we_beat=False, busy=tuning.mdx_busy)
         elif header == words.worker and command == PONG and count == 2:
             self.reject_worker("PONG from a worker")
         elif header == words.worker and command == WORK and count > 4 and frames[2] and not frames[3] and frames[4]:

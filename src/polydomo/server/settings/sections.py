@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 from polydomo import limits
 from polydomo.model.objective import Objective
-from polydomo.model.tuning import Tuning
+from polydomo.model.tuning import AUTO, LENIENT, STRICT, Tuning
 from polydomo.server.settings.types import (
     Broadcast,
     Choice,
@@ -78,11 +78,34 @@ class LimitsSection:
 
 
 @dataclass
+class Mdp:
+    busy: str = setting(
+        Tuning.mdp_busy,
+        Choice(STRICT, LENIENT),
+        "a busy worker may be silent for busy_timeout (lenient), as the published ones are, or as long as an idle one (strict)",
+    )
+
+
+@dataclass
 class Mdx:
+    busy: str = setting(
+        Tuning.mdx_busy,
+        Choice(STRICT, LENIENT),
+        "a busy worker may be silent as long as an idle one (strict), or for busy_timeout (lenient)",
+    )
     client_header: bytes = setting(Tuning.mdx_client_header, Header(*_OTHER_HEADERS), "frame 0 of MDX clients")
     worker_header: bytes = setting(Tuning.mdx_worker_header, Header(*_OTHER_HEADERS), "frame 0 of MDX workers")
     front: str = setting("", ListenAddress(), "additional listener for MDX clients only")
     back: str = setting("", ListenAddress(), "additional listener for MDX workers only")
+
+
+@dataclass
+class Dcp:
+    busy: str = setting(
+        Tuning.dcp_busy,
+        Choice(AUTO, STRICT, LENIENT),
+        "the same; auto: lenient for DagBox's own workers, which are silent while busy, strict for others",
+    )
 
 
 @dataclass
@@ -113,6 +136,11 @@ class Dbp:
 
 @dataclass
 class Emqp:
+    busy: str = setting(
+        Tuning.emqp_busy,
+        Choice(STRICT, LENIENT),
+        "a busy worker may be silent as long as an idle one (strict), or for busy_timeout (lenient)",
+    )
     reply: str = setting(
         "requested",
         Choice("requested", "always"),

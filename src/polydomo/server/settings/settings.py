@@ -29,11 +29,13 @@ from polydomo.server.settings.retired import RETIRED
 from polydomo.server.settings.sections import (
     Bridge,
     Dbp,
+    Dcp,
     DurableJobs,
     Emqp,
     Http,
     JournalSection,
     LimitsSection,
+    Mdp,
     Mdx,
     Memo,
     Values,
@@ -134,7 +136,9 @@ class Settings:
     )
     service: services.Options = setting({}, services.Services(), services.HELP)
     limits: LimitsSection = field(default_factory=LimitsSection)
+    mdp: Mdp = field(default_factory=Mdp)
     mdx: Mdx = field(default_factory=Mdx)
+    dcp: Dcp = field(default_factory=Dcp)
     dbp: Dbp = field(default_factory=Dbp)
     emqp: Emqp = field(default_factory=Emqp)
     memo: Memo = field(default_factory=Memo)
@@ -184,6 +188,10 @@ class Settings:
             emqp_beats_missed=max(self.beats_missed, plain.emqp_beats_missed),
             memo_queue_expiry=self.memo.queue_expiry,
             busy_timeout=self.busy_timeout,
+            mdp_busy=self.mdp.busy,
+            mdx_busy=self.mdx.busy,
+            dcp_busy=self.dcp.busy,
+            emqp_busy=self.emqp.busy,
             # above the first bound we would refuse requests that we asked for; above the second, bridges alone could fill a queue
             bridge_window=min(
                 plain.bridge_window, bounds.max_outstanding, max(1, bounds.max_queue // limits.BRIDGE_SHARE)
