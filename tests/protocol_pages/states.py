@@ -48,7 +48,7 @@ class Machine:
 
 
 T = Transition
-FAST: dict[str, object] = {"beat": 0.1}
+FAST: dict[str, object] = {"beat": 0.3}
 SILENCE = "silence"
 
 WORKER = {"new": "no worker", "idle": "registered", "busy": "holds a request", "over": "dismissed"}
@@ -103,6 +103,7 @@ MDX = Machine(
         T("busy", "PING", "PONG", "busy", (_W, b"PING"), hears=((_W, b"PONG"),)),
         T("busy", "FINAL", "", "idle", (_W, b"\x04", None, b"", b"id", b"y")),
         T("busy", "DISCONNECT", "", "over", (b"MDPW02", b"\x06")),
+        T("busy", SILENCE, "", "lost", lost=True),
         T("lost", "PING", "DISCONNECT", "over", (_W, b"PING"), hears=_BYE),
         T("lost", "READY", "DISCONNECT", "over", (_W, b"\x01", b"walk"), hears=_BYE),
     ),
@@ -129,6 +130,7 @@ DCP = Machine(
         T("idle", SILENCE, "", "new", lost=True),
         T("idle", "invalid message", "", "new", (*_H, b"\x07\x07")),
         T("busy", "ping", "pong", "busy", (*_H, b"\x02"), hears=_PONG),
+        T("busy", SILENCE, "", "new", lost=True),
         T("busy", "reply", "", "idle", (*_H, b"\x05", None, b"", b"m", b"", b"y")),
         T("busy", "request to another service", "", "idle", (*_H, b"\x04", b"next", None, b"", b"m", b"", b"y")),
     ),
@@ -169,6 +171,7 @@ EMQP = Machine(
         T("busy", "REPLY", "", "idle", (*_E, b"REPLY", None, b"y")),
         T("busy", "HEARTBEAT", "", "busy", (*_E, b"HEARTBEAT", b"4")),
         T("busy", "DISCONNECT", "", "over", (*_E, b"DISCONNECT", b"4")),
+        T("busy", SILENCE, "", "lost", lost=True),
         T("lost", "HEARTBEAT", "DISCONNECT", "over", (*_E, b"HEARTBEAT", b"5"), hears=_DISCONNECT),
     ),
     request=3,

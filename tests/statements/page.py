@@ -32,10 +32,11 @@ def plain(text: str) -> str:
     text = re.sub(r"\[\[(\d+)\]\([^)]*\)\]", "", text)
     text = re.sub(r"\[([^]]*)\]\((?:http|resources)[^)]*\)", r"\1", text)
     text = re.sub(r"\[([^]]*)\]\[\w+\]", r"\1", text)
-    text = re.sub(r"^(?:[-*+>]|\d\.) *", "", text)
+    text = re.sub(r"^(?:> ?|[-*+] |\d\. )", "", text)
     text = re.sub(r"={5,}(?: =+)*", "", text)
     text = re.sub(r"-{5,}\|?", "", text).replace("\\*", "*").replace("|", " ")
-    text = re.sub(r"\*\*_?|_\*\*", "", text).replace(" > ", " ").replace(" * ", " ")
+    text = re.sub(r"\*\*_?|_\*\*", "", text).replace(" > ", " ")
+    text = re.sub(r"(?<=[.:]) [-*+] |(?<=[a-z)]) \* (?=Frame)", " ", text)
     return " ".join(text.split())
 
 
