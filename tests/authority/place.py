@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+import pynng
 import zmq
 
 from polydomo.protocols import registry
 from polydomo.protocols.ends import Delivery, Failure, Reply
+from tests.certificates import Authority
 from tests.cli.shell import PATIENCE, Running
 from tests.plain_http import http_client
 
@@ -57,14 +59,20 @@ def token(name: str, number: int = 1) -> str:
 class Place:
     """The broker, its access file, and ways to talk to it as a principal."""
 
-    def __init__(self, directory: Path, processes: int, *words: str) -> None:
+    def __init__(self, directory: Path, processes: int, *words: str, tls: bool = False) -> None:
         self.directory = directory
+        self.tls = tls  # each principal has a certificate as well: CN is its name
+        if tls:
+            authority = Authority(directory)
+            for name in NAMES:
+                authority.certificate(name)
+            authority.certificate("server", "DNS:localhost", "IP:127.0.0.1")
         self.processes = processes
         self.numbers = dict.fromkeys(NAMES, 1)  # which token each principal has
         self.rules = RULES
         self.reloads = 0
         self.clients: list[httpx.Client] = []
-        self._metrics: httpx.Client | None = None  # is asked many times
+        self._status: httpx.Client | None = None
         self.write()
         self.broker = Running(
             "up", "--listen", "tcp://127.0.0.1:0", "--access", "access.toml", "--data", "data", "--log-json",
@@ -73,9 +81,13 @@ class Place:
 
     def write(self) -> None:
         lines = ["[server]", "anonymous = false"]
+        if self.tls:
+            lines += ['tls = { cert = "server.pem", key = "server.pem", ca = "ca.pem" }']
         for name, number in self.numbers.items():
             digest = hashlib.sha256(token(name, number).encode()).hexdigest()
             lines += [f"[principals.{name}]", f'token_sha256 = "{digest}"']
+            if self.tls:
+                lines += [f'certificate = "CN={name}"']
         new = self.directory / "access.new"
         new.write_text("\n".join(lines) + self.rules)
         new.rename(self.directory / "access.toml")
@@ -136,6 +148,20 @@ class Place:
         made.connect(self.url)
         return made
 
+    def memo(self, name: str) -> pynng.Req0:
+        """An NNG socket that is authenticated by its certificate."""
+        cert, key, rest = (self.directory / f"{name}.pem").read_text().partition("-----BEGIN PRIVATE KEY-----")
+        config = pynng.TLSConfig(
+            pynng.TLSConfig.MODE_CLIENT,
+            server_name="localhost",
+            ca_string=(self.directory / "ca.pem").read_text(),
+            own_cert_string=cert,
+            own_key_string=key + rest,
+            auth_mode=pynng.TLSConfig.AUTH_MODE_REQUIRED,
+        )
+        patience = int(PATIENCE * 1000)
+        return pynng.Req0(dial="tls+" + self.url, tls_config=config, recv_timeout=patience, send_timeout=patience)
+
     def emqp(self, name: str) -> "zmq.Socket[bytes]":
         """An eMQP client. Its first message is a REQUEST, which every process takes; a connection that begins with a SCHEDULE and was
         authenticated by another process than 0 is closed."""
@@ -156,11 +182,13 @@ class Place:
 
     def denials(self) -> int:
         """How many times the broker has denied something."""
-        if self._metrics is None:
-            self._metrics = self.http("boss")
-        text = self._metrics.get("/metrics").text
-        lines = [line for line in text.splitlines() if line.startswith("polydomo_denied_total")]
-        return round(sum(float(line.rpartition(" ")[2]) for line in lines))
+        return sum(self.status()["denied"].values())
+
+    def status(self) -> Any:
+        """Asked many times, over one connection. The page of the metrics would be a second old."""
+        if self._status is None:
+            self._status = self.http("boss")
+        return self._status.get("/v1/status").json()
 
 
 def denied_since(place: Place, before: int, count: int = 1) -> Callable[[], bool]:

@@ -12,6 +12,7 @@ Rights are those of the access file. The other words:
 """
 
 import ast
+import operator
 import re
 from importlib import import_module
 from pathlib import Path
@@ -31,19 +32,27 @@ ROOT = Path(polydomo.__file__).parent
 
 
 def commands_in(module: str, *names: str) -> set[Any]:
-    """The constants that a module compares one of these names with, such as ``command == b"INFORM"`` or ``kind in (CREDIT, KEPT)``."""
+    """The constants that a module compares one of these names with, such as ``command == b"INFORM"``, ``kind in (CREDIT, KEPT)`` or
+    ``message.kind == messages.READY``."""
     loaded = import_module(f"polydomo.{module}")
     found: set[Any] = set()
     for node in ast.walk(ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text())):
-        if isinstance(node, ast.Compare) and any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node)):
+        if isinstance(node, ast.Compare) and any(_path(part) in names for part in ast.walk(node)):
             for part in ast.walk(node):
                 if isinstance(part, ast.Constant) and isinstance(part.value, bytes | str) and part.value:
                     found.add(part.value)
-                elif isinstance(part, ast.Name) and re.fullmatch("[A-Z_]+", part.id):
-                    value = getattr(loaded, part.id)
+                elif re.fullmatch(r"([a-z]+\.)?[A-Z_]+", _path(part)):
+                    value = operator.attrgetter(_path(part))(loaded)
                     if isinstance(value, bytes | str | int):
                         found.add(value)
     return found
+
+
+def _path(part: ast.AST) -> str:
+    """A name, or an attribute of one, such as ``message.kind``."""
+    if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
+        return f"{part.value.id}.{part.attr}"
+    return part.id if isinstance(part, ast.Name) else ""
 
 
 # --- commands of the protocols: (module, the names it compares) -> command -> right ---------------------------------------
@@ -94,6 +103,28 @@ DBP = {
     b"(O_O)": OWN,
     b"OmO": OWN,
 }
+DATAGRAMS = {  # a hint for a service that registered from the sender's address, with the right to do so; see ``test_datagrams``
+    b"<3": OWN,
+    b"</3": OWN,
+    b"<\\3": OWN,
+}  # the beacon is sent, never received, and names a port
+DCP = {
+    1: OFFER,  # registration
+    2: OWN,
+    3: ANSWER,
+    4: CALL,  # of a worker: it forwards a request, with the rights of the client
+    5: OWN,
+    6: ANSWER,
+    7: OWN,
+    8: OWN,
+    9: ANSWER,
+    10: OWN,
+    11: ANSWER,
+    12: OWN,
+    13: OWN,
+    14: OWN,
+}
+MEMO = {1: OFFER, 2: CALL, 3: OWN, 4: OWN, 5: ANSWER}
 BRIDGED = {
     b"HELLO": BRIDGE,
     b"OFFER": OFFER,
@@ -134,7 +165,11 @@ COMMANDS: dict[tuple[str, ...], dict[Any, str]] = {
     ("protocols.mdp.mdp1", "command"): MDP1,
     ("protocols.mdx.session", "command"): MDX,
     ("protocols.emqp.session", "command"): EMQP,
+    ("protocols.dcp.session", "kind"): DCP,
+    ("protocols.memo.session", "message.kind"): MEMO,
+    ("protocols.memo.messages", "kind"): MEMO,
     ("protocols.dbp.session", "command"): DBP,
+    ("protocols.dbp.udp", "command"): DATAGRAMS,
     ("protocols.bridge.session", "word"): BRIDGED,
     ("broker.cluster.siblings", "word"): SIBLING,
     ("web.websocket", "op"): SOCKET,
@@ -246,7 +281,8 @@ CLI: dict[str, tuple[list[str], str]] = {
     **{
         name: ([], LOCAL)
         for name in (
-            "up config discover trace spans replay journal pipeline query report spark bench help completion man keys access context"
+            "up backup restore doctor config discover trace spans replay journal pipeline query report spark bench help completion man "
+            "keys access context"
         ).split()
     },
 }

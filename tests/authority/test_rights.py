@@ -1,13 +1,16 @@
 """Every way into the broker, tried as a principal without rights, as one that may call one service, and as one whose right was just
 taken away. The table is ``rights.py``."""
 
+import contextlib
 import json
 import re
+import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import cbor2
 import pytest
 import zmq
 from websockets.sync.client import connect
@@ -17,6 +20,7 @@ from polydomo.broker.guard.rules import RIGHTS
 from polydomo.cli import loading
 from polydomo.model.broker_api import BrokerApi
 from polydomo.protocols.dbp import session as dbp
+from polydomo.protocols.dbp import udp
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings.settings import Settings
 from tests.authority import rights
@@ -41,7 +45,7 @@ class Tried(Place):
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
     """``loser`` was an operator a moment ago. ``bob`` may call `open`."""
-    with Tried(tmp_path_factory.mktemp("place"), 1) as made:
+    with Tried(tmp_path_factory.mktemp("place"), 1, tls=True) as made:
         secret = Worker(made, "secret")
         wait_for(lambda: any(row["name"] == "secret" for row in made.ask("services")), "the worker")
         made.secret = secret
@@ -210,6 +214,14 @@ def commands(place: Tried, who: str) -> Iterator[tuple[str, Any]]:
             return socket
 
         yield f"emqp {command}", send
+    for command, rest in (("JOB", (b"", "secret", 10_000)), ("READY", (b"", ["secret"]))):
+
+        def poll(number: int = {"READY": 1, "JOB": 2}[command], rest: tuple[Any, ...] = rest) -> Any:
+            socket = place.memo(who)
+            socket.send(cbor2.dumps(["memo01", number, *rest], canonical=True) + (b"attack" if number == 2 else b""))
+            return socket
+
+        yield f"memo01 {command}", poll
     moment = dbp.write_time(1.7e9, dbp.DECIMAL)
     info = json.dumps({"name": "printer", "heartbeat": 5}).encode()
     yield "dbp REGISTRATION", sends(b"", dbp.REGISTRATION, moment, info)
@@ -255,6 +267,47 @@ def test_commands(place: Tried, who: str) -> None:
         with send():
             wait_for(denied_since(place, count), f"{name}: a denial for {who}")
     assert snapshot(place) == before
+
+
+def test_datagrams(place: Tried) -> None:
+    """They carry no principal, so they act on nothing but the entry of a service at the sender's address, which they cannot remove."""
+    host, _, port = place.url.rpartition("/")[2].rpartition(":")
+    lamp = place.socket("boss")
+    lamp.send_multipart(
+        [
+            b"",
+            dbp.REGISTRATION,
+            dbp.write_time(1.7e9, dbp.DECIMAL),
+            json.dumps({"name": "lamp", "heartbeat": 3600}).encode(),
+        ]
+    )
+    lamp.recv_multipart()
+    before = snapshot(place)
+    with contextlib.closing(lamp), udp_socket("127.0.0.2") as stranger, udp_socket(host) as neighbour:
+        for command in (dbp.HEARTBEAT, dbp.DISCONNECT):
+            for sender, name, kind in (
+                (stranger, "lamp", "forged"),
+                (neighbour, "printer", "forged"),
+                (neighbour, "lamp", "beat" if command == dbp.HEARTBEAT else "goodbye"),
+            ):
+                count = place.status()["datagrams"][kind]
+                sender.sendto(udp.write(command, name, 1.7e9), (host, int(port)))
+                wait_for(lambda: place.status()["datagrams"][kind] > count, f"{kind} for {command!r}")  # noqa: B023
+        for sender in (stranger, neighbour):
+            with pytest.raises(BlockingIOError):  # nothing is sent to an address that may be forged
+                sender.recv(2048)
+        assert snapshot(place) == before
+        frames = lamp.recv_multipart()  # the goodbye made the broker ask over the connection
+        assert frames[1] == dbp.HEARTBEAT
+        lamp.send_multipart([b"", dbp.DISCONNECT, dbp.write_time(1.7e9, dbp.DECIMAL)])
+        wait_for(lambda: "lamp" not in [row["name"] for row in place.ask("catalog")], "its own goodbye")
+
+
+def udp_socket(host: str) -> socket.socket:
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.bind((host, 0))
+    made.setblocking(False)
+    return made
 
 
 @pytest.mark.long  # it starts Python for each command

@@ -141,6 +141,7 @@ def totals(state: State) -> Row:
         "answered": answered,
         "failed": failed,
         "refused": counters.refused,
+        "denied": dict(counters.denied),
         "stale": counters.stale,
         "violations": counters.violations,
         "connections_accepted": counters.connections_accepted,

@@ -144,6 +144,7 @@ def status(to: To = None, json: Json = False, timeout: Timeout = ANSWER_TIME) ->
     if json:
         show_json(answer)
         return
+    denied = answer.get("denied", {})  # an older broker does not count them here
     shown = {
         "address": answer["address"],
         "up since": f"{clock(answer['started'])} ({span(answer['uptime_us'])})",
@@ -159,6 +160,7 @@ def status(to: To = None, json: Json = False, timeout: Timeout = ANSWER_TIME) ->
         "answered": str(answer["answered"]),
         "failed": with_parts(sum(answer["failed"].values()), answer["failed"]),
         "refused": str(answer["refused"]),
+        **({"denied": with_parts(sum(denied.values()), denied)} if denied else {}),
         "stale replies": str(answer["stale"]),
         "violations": str(answer["violations"]),
         "connections refused": str(answer["connections_refused"]),
