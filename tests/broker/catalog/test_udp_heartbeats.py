@@ -141,7 +141,8 @@ def test_the_broker_broadcasts_at_the_shortest_interval_while_services_beat_by_u
     other.say(b"", dbp.REGISTRATION, NOW, b'{"name": "slow", "heartbeat": 6}')
     scene.datagrams.receive(udp.write(dbp.HEARTBEAT, "slow", WALL), HOST)
     assert scene.datagrams.due() == scene.broker.now
-    (datagram,) = scene.datagrams.beats([5246])
+    ((port, datagram),) = scene.datagrams.beats([5246])
+    assert port == 5246
     beat = udp.read(datagram)
     assert beat is not None and (beat.command, beat.name) == (dbp.HEARTBEAT, "5246")
     assert scene.datagrams.due() == scene.broker.now + 6.0
@@ -191,11 +192,11 @@ def test_the_broadcast_has_each_time_format_that_services_use() -> None:
     """A service that reads only 4-byte floats gets them; the others get a time with a better resolution."""
     scene = Scene()
     assert scene.datagrams.receive(udp.write(dbp.HEARTBEAT, "camera", WALL, dbp.FLOAT), HOST) == BEAT
-    (sent,) = scene.datagrams.beats([5246])
+    ((_, sent),) = scene.datagrams.beats([5246])
     assert udp.read(sent) == udp.Datagram(dbp.HEARTBEAT, "5246", dbp.FLOAT)
     other = scene.table.join(DbpSession, "tcp://192.0.2.8:40001")
     other.say(b"", dbp.REGISTRATION, NOW, b'{"name": "radar", "heartbeat": 2}')
     assert scene.datagrams.receive(udp.write(dbp.HEARTBEAT, "radar", WALL, dbp.DOUBLE), "192.0.2.8") == BEAT
     scene.table.wait(2.0)
-    found = [udp.read(sent) for sent in scene.datagrams.beats([5246])]
+    found = [udp.read(sent) for _, sent in scene.datagrams.beats([5246])]
     assert {datagram.time for datagram in found if datagram is not None} == {dbp.FLOAT, dbp.DOUBLE}

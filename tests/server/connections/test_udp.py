@@ -1,5 +1,6 @@
 """Heartbeats by UDP over real sockets, on loopback alone: a service in the words of the document, with pyzmq and a UDP socket."""
 
+import contextlib
 import json
 import select
 import socket
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.real_time
 class Service:
     """Registers on a DEALER, and beats by whichever way ``ServiceBeats`` says."""
 
-    def __init__(self, broker: testing.Broker, broadcasts: int) -> None:
+    def __init__(self, broker: testing.Broker, broadcasts: int, name: str = "camera", form: str = dbp.FLOAT) -> None:
         self.port = int(broker.url.rpartition(":")[2])
         self.context = zmq.Context()
         self.dealer = self.context.socket(zmq.DEALER)
@@ -36,9 +37,9 @@ class Service:
         self.ear = listener(broadcasts)
         self.mouth = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.end = DbpEnd()
-        self.end.register({"name": "camera", "heartbeat": INTERVAL}, time.time())
+        self.end.register({"name": name, "heartbeat": INTERVAL}, time.time())
         assert isinstance(self.receive(), Approved)
-        self.beats = ServiceBeats("camera", INTERVAL, self.port, time.monotonic())
+        self.beats = ServiceBeats(name, INTERVAL, self.port, time.monotonic(), form)
         self.by_udp = 0
         self.by_zmq = 0
 
@@ -118,6 +119,26 @@ def test_beats_by_udp_are_answered_by_broadcast_and_both_go_on() -> None:
             broker.wait_until(lambda server: count(server, "beat") == service.by_udp)
             service.hear_broadcast()
         broker.wait_until(lambda server: state(server) in ("ready", "late"))  # late, if it paused just now
+
+
+def test_services_with_other_time_formats_get_broadcasts_in_theirs() -> None:
+    broadcasts = free_port()
+    made = settings(broadcast=broadcasts)
+    made.beats_missed = 300
+    with testing.broker(settings=made) as broker, contextlib.ExitStack() as stack:
+        services = [Service(broker, 0, name, form) for name, form in (("old", dbp.FLOAT), ("new", dbp.DOUBLE))]
+        for service in services:
+            stack.callback(service.close)
+            service.beat()
+        broker.wait_until(lambda server: count(server, "beat") == 2)
+        ear = stack.enter_context(listener(broadcasts))  # what was sent for the first one alone is not heard
+        missing = {dbp.FLOAT, dbp.DOUBLE}
+        end = time.monotonic() + PATIENCE
+        while missing:
+            assert time.monotonic() < end, f"no broadcast with {missing}"
+            datagram = udp.read(ear.recv(1024))
+            assert datagram is not None and datagram.name == str(services[0].port)
+            missing.discard(datagram.time)
 
 
 def test_a_service_without_broadcasts_beats_over_zeromq_until_they_return() -> None:

@@ -60,9 +60,9 @@ class UdpHeartbeats:
         interval = self._catalog.broadcast_interval()
         return max(self._state.now, self.last_broadcast + interval) if interval else None
 
-    def beats(self, ports: "list[int]") -> "list[bytes]":
-        """The datagrams to broadcast now, if due: one for each listener port that services may use, and for each time format that the
-        services use."""
+    def beats(self, ports: "list[int]") -> "list[tuple[int, bytes]]":
+        """The datagrams to broadcast now, if due, each with the listener port to send it from: one for each port that services may use,
+        and for each time format that the services use."""
         state = self._state
         when = self.due()
         if when is None or state.now + TIME_TOLERANCE < when:
@@ -70,4 +70,5 @@ class UdpHeartbeats:
         self.last_broadcast = state.now
         times = self._catalog.broadcast_times()
         state.counters.datagrams[SENT] += len(ports) * len(times)
-        return [udp.write(dbp.HEARTBEAT, str(port), state.now + state.wall, time) for port in ports for time in times]
+        now = state.now + state.wall
+        return [(port, udp.write(dbp.HEARTBEAT, str(port), now, time)) for port in ports for time in times]

@@ -76,8 +76,7 @@ class Heartbeats:
         if self.to is None or not self._transports:
             return
         self.server.wake()
-        ports = list(self.mouths)
-        for port, datagram in zip(ports, self.datagrams.beats(ports), strict=False):  # no datagrams: not due yet
+        for port, datagram in self.datagrams.beats(list(self.mouths)):
             self.mouths[port].sendto(datagram, self.to)
         when = self.datagrams.due()
         if when is not None:
