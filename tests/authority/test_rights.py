@@ -21,6 +21,7 @@ from polydomo.cli import loading
 from polydomo.model.broker_api import BrokerApi
 from polydomo.protocols.dbp import session as dbp
 from polydomo.protocols.dbp import udp
+from polydomo.protocols.memo import messages
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings.settings import Settings
 from tests.authority import rights
@@ -214,14 +215,17 @@ def commands(place: Tried, who: str) -> Iterator[tuple[str, Any]]:
             return socket
 
         yield f"emqp {command}", send
-    for command, rest in (("JOB", (b"", "secret", 10_000)), ("READY", (b"", ["secret"]))):
+    for kind, header, payload in (
+        ("JOB", [messages.JOB, b"", "secret", 10_000], b"attack"),
+        ("READY", [messages.READY, b"", ["secret"]], b""),
+    ):
 
-        def poll(number: int = {"READY": 1, "JOB": 2}[command], rest: tuple[Any, ...] = rest) -> Any:
+        def poll(header: list[Any] = header, payload: bytes = payload) -> Any:
             socket = place.memo(who)
-            socket.send(cbor2.dumps(["memo01", number, *rest], canonical=True) + (b"attack" if number == 2 else b""))
+            socket.send(cbor2.dumps(["memo01", *header], canonical=True) + payload)
             return socket
 
-        yield f"memo01 {command}", poll
+        yield f"memo01 {kind}", poll
     moment = dbp.write_time(1.7e9, dbp.DECIMAL)
     info = json.dumps({"name": "printer", "heartbeat": 5}).encode()
     yield "dbp REGISTRATION", sends(b"", dbp.REGISTRATION, moment, info)
