@@ -272,6 +272,21 @@ HISTORY_POINTS: Final = 720  # Points of an answer: a longer one would take more
 COST_SERIES: Final = 1_000  # The history of a service besides its samples, measured with CPython 3.12.
 RECENT_SLOT: Final = 60  # Seconds of a slot of the recent figures ...
 RECENT_SLOTS: Final = 5  # ... and their number: problems show the last five minutes.
+ERROR_GROUPS: Final = 20  # Groups of failed requests that are kept for a service.
+MAX_ERROR_GROUPS: Final = 1_000  # The same for all services.
+ERROR_REASON: Final = 200  # Characters of the reason by which failed requests are grouped.
+ERROR_EXAMPLE: Final = 500  # Characters of the reason of the last example.
+COST_ERROR_GROUP: Final = 1_500  # A group with its example, measured with CPython 3.12.
+FAILING_LEAST: Final = 5  # Failures in five minutes from which a service can be failing: one or two are no problem.
+FAILING_SHARE: Final = 0.05  # ... and the share of its requests.
+FAILING_SEVERE: Final = 0.5  # The share from which that is an error, not a warning.
+QUEUE_GROWN: Final = 20  # A queue that was never shorter in the last minute is a problem if it has grown ...
+QUEUE_GROWTH: Final = 1.5  # ... by this factor in five minutes.
+PROBLEM_TIME: Final = 3600.0  # Seconds for which a lost worker is shown as a problem.
+MAX_PROBLEMS: Final = 200  # Problems in an answer: more cannot be read.
+DEAD_SHOWN: Final = (
+    1_000  # Dead jobs of this run that are remembered, to show them as a problem until they are retried or dropped.
+)
 # Fraction of the allowed silence after which a worker is late. The workers of the Guide, libmdp, JeroMQ and majortomo send heartbeats from
 # a poll loop: healthy ones are silent for up to two intervals plus timer delays. With three intervals allowed, this is 2.25 intervals.
 LATE_FRACTION: Final = 0.75

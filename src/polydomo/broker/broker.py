@@ -20,7 +20,7 @@ from polydomo.broker.entropy import Entropy
 from polydomo.broker.guard import backpressure
 from polydomo.broker.guard.access import Access
 from polydomo.broker.guard.logins import Logins
-from polydomo.broker.guard.memory import CATALOG, HISTORY, LOGS, SCHEMAS, SUBSCRIPTIONS, VALUES, MemoryAccount
+from polydomo.broker.guard.memory import CATALOG, ERRORS, HISTORY, LOGS, SCHEMAS, SUBSCRIPTIONS, VALUES, MemoryAccount
 from polydomo.broker.guard.revocation import Revocation
 from polydomo.broker.identity import identity
 from polydomo.broker.jobs.durable import Durable
@@ -110,6 +110,8 @@ class Broker(State, BrokerApi):
         self.memory.book(SCHEMAS, self.schemas.memory)
         self.history = parts.history = FigureHistory(state, self.policy.max_memory)
         self.memory.book(HISTORY, self.history.memory)
+        self.memory.book(ERRORS, self.errors.memory)
+        parts.figures.recent = self.history.recent
         self.listings = Listings()
         self.siblings = Siblings(state, self, self.listings)
         self.bridging = Bridging(state, self.access, self.siblings)

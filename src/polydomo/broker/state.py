@@ -3,6 +3,7 @@
 from polydomo.broker.builtin.service import BuiltinServices
 from polydomo.broker.entropy import Entropy
 from polydomo.broker.interfaces import DurableRequests, Observer, Rights, Routes, SessionListener
+from polydomo.broker.observe.error_groups import ErrorGroups
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.observe.tallies import Counters, Tallies
 from polydomo.broker.policy import Policy
@@ -30,7 +31,7 @@ class Process:
 class State:
     # Slots, because instances with this many attributes are slow to read without them, and the hot path reads them constantly.
     __slots__ = (
-        "acceptance_times", "address", "builtin", "counters", "drained", "draining", "durable_requests", "entropy",
+        "acceptance_times", "address", "builtin", "counters", "drained", "draining", "durable_requests", "entropy", "errors",
         "held_bytes", "listeners", "max_held_bytes", "max_outstanding", "max_queue", "memo_workers", "newest_request",
         "newest_session", "newest_worker", "now", "observer", "offered", "own_identity", "paused", "paused_clients", "policy", "process",
         "recorder", "records_bodies", "records_messages", "records_requests", "registrations", "revoking", "rights", "routes",
@@ -99,6 +100,7 @@ class State:
         # --- counters
         self.counters = Counters()
         self.tallies = Tallies()
+        self.errors = ErrorGroups()
 
         # --- parts of the broker above these tables
         self.rights = Rights()

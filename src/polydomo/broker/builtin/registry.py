@@ -20,7 +20,7 @@ from polydomo.broker.cluster import merging
 from polydomo.broker.guard.rules import ADMIN, CALL, INSPECT
 from polydomo.broker.jobs import services, titanic
 from polydomo.broker.jobs.durable import Durable
-from polydomo.broker.observe import inspection
+from polydomo.broker.observe import inspection, problems
 from polydomo.broker.observe.history import query as history
 from polydomo.broker.observe.parts import Parts
 from polydomo.broker.reserved_names import ACCEPT, JOIN
@@ -80,9 +80,43 @@ def _inspection(parts: Parts) -> "list[BuiltinService]":
             b"polydomo.services",
             INSPECT,
             "a list: name, workers, idle, queued, state, ...",
-            rows=lambda: inspection.service_rows(state),
+            rows=lambda: inspection.service_rows(parts),
             merge=merging.by_name,
             path="/v1/services",
+        ),
+        BuiltinService(
+            b"polydomo.service",
+            INSPECT,
+            "the `service` that the body names, as in the list, null if it is unknown; its `limits`; whether it is `typed`",
+            lambda asked: inspection.service_detail(parts, asked.body),
+            merge=merging.detail,
+            path="/v1/service",
+            takes=NAME,
+        ),
+        BuiltinService(
+            b"polydomo.problems",
+            INSPECT,
+            "what is [wrong](monitoring.md#problems), and why: the worst first; nothing if the list is empty",
+            lambda asked: problems.answer(parts),
+            merge=problems.merged,
+            path="/v1/problems",
+        ),
+        BuiltinService(
+            b"polydomo.errors",
+            INSPECT,
+            "failed requests by reason, with their count and the last example; the body may be a JSON object with a `service`",
+            lambda asked: inspection.errors(parts, asked.body),
+            merge=merging.errors,
+            path="/v1/errors",
+            takes=QUERY,
+        ),
+        BuiltinService(
+            b"polydomo.events",
+            INSPECT,
+            "the last 256 changes of workers and services, the oldest first",
+            lambda asked: list(parts.monitor.events),
+            merge=merging.events,
+            path="/v1/events",
         ),
         BuiltinService(
             b"polydomo.workers",
@@ -172,7 +206,7 @@ def _inspection(parts: Parts) -> "list[BuiltinService]":
             lambda asked: inspection.memo(parts, asked.body),
             process=OFFERED,
         ).for_bodies(
-            lambda body: inspection.memo_command(body).get("op") == "rm",
+            lambda body: inspection.json_object(body).get("op") == "rm",
             BuiltinService(
                 b"polydomo.memo",
                 ADMIN,

@@ -158,6 +158,42 @@ def gone(parts: "list[object]") -> object:
     return {kind: [item for row in rows for item in _rows(row.get(kind))] for kind in kinds}
 
 
+def events(parts: "list[object]") -> object:
+    """In the order of time."""
+    return sorted((row for part in parts for row in _rows(part)), key=lambda event: str(event.get("time")))
+
+
+def errors(parts: "list[object]") -> object:
+    """Groups of failed requests: those with the same reason are one, with the newest example."""
+    found: dict[tuple[str, str, str], Row] = {}
+    for part in parts:
+        for row in _rows(part):
+            key = (str(row.get("service")), str(row.get("outcome")), str(row.get("reason")))
+            known = found.get(key)
+            if known is None:
+                found[key] = row
+                continue
+            newest = max(known, row, key=lambda one: str(one.get("last")))
+            first = min(str(known.get("first")), str(row.get("first")))
+            found[key] = {**newest, "first": first, "count": _count(known) + _count(row)}
+    return sorted(found.values(), key=lambda row: -_count(row))
+
+
+def _count(row: Row) -> int:
+    count = row.get("count")
+    return count if isinstance(count, int) else 0
+
+
+def detail(parts: "list[object]") -> object:
+    """One service as all processes see it."""
+    rows = [part for part in parts if isinstance(part, dict)]
+    known = [row["service"] for row in rows if isinstance(row.get("service"), dict)]
+    merged = dict(rows[0]) if rows else {}
+    merged["service"] = service(known) if len(known) > 1 else known[0] if known else None
+    merged["typed"] = any(row.get("typed") for row in rows)
+    return merged
+
+
 def journal(parts: "list[object]") -> object:
     """Each process writes its own run; ``rows`` and ``safe`` are those of all."""
     rows = [part for part in parts if isinstance(part, dict) and part]

@@ -35,7 +35,7 @@ from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.link import PAUSE_MEMORY, Hub, Link
 
 INPUT, OUTPUT, REQUESTS, ANSWERS, CONNECTIONS = "input", "output", "requests", "answers", "connections"
-SUBSCRIPTIONS, REGISTRATIONS, CATALOG, VALUES, LOGS, SCHEMAS, JOURNAL, HISTORY = (
+SUBSCRIPTIONS, REGISTRATIONS, CATALOG, VALUES, LOGS, SCHEMAS, JOURNAL, HISTORY, ERRORS = (
     "subscriptions",
     "registrations",
     "catalog",
@@ -44,6 +44,7 @@ SUBSCRIPTIONS, REGISTRATIONS, CATALOG, VALUES, LOGS, SCHEMAS, JOURNAL, HISTORY =
     "schemas",
     "journal",
     "history",
+    "errors",
 )
 
 

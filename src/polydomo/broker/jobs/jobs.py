@@ -38,7 +38,7 @@ from polydomo.broker.jobs.ops import (
 from polydomo.broker.jobs.policy import JobCounters, JobListener, JobPolicy, Runner
 from polydomo.broker.jobs.unclaimed import Unclaimed
 from polydomo.broker.jobs.waiting_jobs import ServiceQueue, WaitingJobs
-from polydomo.limits import COST_JOB, JOB_PURGE, JOB_REFUSED_WAIT
+from polydomo.limits import COST_JOB, DEAD_SHOWN, ERROR_EXAMPLE, JOB_PURGE, JOB_REFUSED_WAIT
 from polydomo.model.json_form import microseconds
 from polydomo.model.outcomes import CANCELLED, DENIED, FAILED, NO_WORKER, OK, REFUSED, SHUTDOWN, TOO_LARGE
 from polydomo.model.retry_policy import Backoff
@@ -68,6 +68,7 @@ class Jobs:
         self.paused: set[bytes] = set()
         self.inserting: dict[str, Insert] = {}
         self.waiting: dict[str, list[Answer]] = {}  # job -> callbacks that wait for its outcome
+        self.dead: dict[str, Job] = {}  # that died in this run, without bodies, until they are retried or dropped
         self._unclaimed = Unclaimed()
         self._purge_at = 0.0
 
@@ -118,6 +119,7 @@ class Jobs:
         self.bytes = sum(len(op.job.body) for op in self.inserting.values())
         self.waiting_jobs = WaitingJobs()
         self.waiting.clear()
+        self.dead.clear()
         self._unclaimed.clear()
 
     def not_leading(self) -> StoreError:
@@ -397,7 +399,7 @@ class Jobs:
         if job.state == states.DONE:
             self.counters.done += 1
         elif job.state == states.DEAD:
-            self.counters.dead += 1
+            self._died(job)
         else:
             self.counters.cancelled += 1
         self.listener.job_event(events.outcome(job))
@@ -408,6 +410,13 @@ class Jobs:
                 self._unclaimed.add(job.digest, job.id, job.ended)
         for answer in answers:
             answer(job, None)
+
+    def _died(self, job: Job) -> None:
+        self.counters.dead += 1
+        note = self.dead[job.id] = Job(job.id, job.service, b"", job.created)
+        note.ended, note.outcome, note.reason = job.ended, job.outcome, job.reason[:ERROR_EXAMPLE]
+        if len(self.dead) > DEAD_SHOWN:
+            del self.dead[next(iter(self.dead))]
 
     # --- orders of clients and operators --------------------------------------------------------------------------------------
 
@@ -433,6 +442,8 @@ class Jobs:
 
         def reopened(_: Op) -> None:
             job = op.job
+            if job is not None and op.error is None:
+                self.dead.pop(id, None)
             if job is not None and op.error is None and self.leads and job.id not in self.open:
                 self.adopt(job, self.runner.now())
                 self.counters.reopened += 1
@@ -451,6 +462,8 @@ class Jobs:
         op = Remove(id, state)
 
         def removed(_: Op) -> None:
+            if op.done:
+                self.dead.pop(id, None)
             answer(op.done, op.error)
 
         op.then = removed
@@ -481,7 +494,7 @@ class Jobs:
 
         def recorded(_: Op) -> None:
             if was_open and op.error is None:
-                self.counters.dead += 1
+                self._died(job)
                 self.listener.job_event(events.outcome(job))
 
         op.then = recorded

@@ -9,19 +9,14 @@ from collections.abc import Callable
 from polydomo.broker.catalog.catalog import Catalog
 from polydomo.broker.observe import states
 from polydomo.broker.observe.histogram import Counts, Tally, add, quantile
+from polydomo.broker.observe.tallies import STANDING_IN
 from polydomo.broker.requests import queues
 from polydomo.broker.state import State
 from polydomo.limits import MAX_LISTED, MONITOR_EVENTS, MONITOR_SHOWN
 from polydomo.model.json_form import iso_time, microseconds
 from polydomo.model.records import BUSY, LATE, READY, REGISTERING, Service
-from polydomo.model.shared_run import KEYED, MEMOISED
 
 Row = dict[str, object]
-
-CROSSED = "process"  # the protocol of requests that came from another process of the broker
-
-# Protocols of requests that stand for requests of clients, which are counted themselves: here, or by the process whose client asked.
-STANDING_IN = (CROSSED, KEYED, MEMOISED)
 
 PARTS = (("p50_us", 0.5), ("p99_us", 0.99), ("max_us", 1.0))
 
@@ -32,6 +27,10 @@ class Figures:
         self._catalog = catalog
         self.span = 0.0  # seconds between the last two ticks of the monitor, the divisor of rates
         self.events: deque[Row] = deque(maxlen=MONITOR_EVENTS)  # newest last
+        self.recent: Callable[[bytes], tuple[int, int]] = lambda name: (
+            0,
+            0,
+        )  # requests of the last minutes, and those that failed
         self.jobs: Callable[[], Row] | None = None  # the figures of durable jobs, if this process has the job store
 
     def figures(self) -> Row:
@@ -93,9 +92,15 @@ class Figures:
             "workers": len(service.workers),
             "busy": sum(1 for worker in service.workers if worker.held),
             **traffic(self._state, service),
+            **self.recent_row(service.name),
             **_rates(counts, sum(tally.last_failures for tally in tallies.values()), span),
             "callers": callers,  # answered requests per second, by client protocol
         }
+
+    def recent_row(self, name: bytes) -> Row:
+        """Requests that ended in the last five minutes."""
+        requests, failed = self.recent(name)
+        return {"recent_requests": requests, "recent_failed": failed}
 
 
 def is_hidden(state: State, service: Service) -> bool:
@@ -187,6 +192,7 @@ def _nothing(name: str) -> Row:
     """A row for a service of the catalog, which clients reach directly."""
     row: Row = {"name": name, "protocols": [], "state": REGISTERING, "cause": "", "workers": 0, "busy": 0, "queued": 0}
     row.update({"oldest_wait_us": None, "requests": 0, "answered": 0, "failed": 0, "requeued": 0, "objective": None})
+    row.update({"recent_requests": 0, "recent_failed": 0})
     return {**row, **_rates({}, 0, 0.0), "callers": {}}
 
 

@@ -8,9 +8,10 @@ from functools import partial
 
 from polydomo.broker.builtin.service import Row, Rows
 from polydomo.broker.observe import figures, states
+from polydomo.broker.observe.error_groups import ErrorGroup
 from polydomo.broker.observe.parts import Parts
 from polydomo.broker.requests import outcomes
-from polydomo.broker.requests.request_names import request_name
+from polydomo.broker.requests.request_names import request_id, request_name
 from polydomo.broker.state import State
 from polydomo.limits import JOURNAL_CLIENT_ID, MAX_LISTED, TOPIC_PREVIEW
 from polydomo.model.json_form import iso_time, microseconds
@@ -109,12 +110,13 @@ def _process(state: State) -> Row:
 # The rows of long lists are built when they are read. With ``map``: compiled, a generator expression builds them all at once.
 
 
-def service_rows(state: State) -> Rows:
-    found = services(state)
-    return Rows(len(found), map(partial(service_row, state), found))
+def service_rows(parts: Parts) -> Rows:
+    found = services(parts.state)
+    return Rows(len(found), map(partial(service_row, parts), found))
 
 
-def service_row(state: State, service: Service) -> Row:
+def service_row(parts: Parts, service: Service) -> Row:
+    state = parts.state
     found = states.of_service(state, service)
     return {
         "name": text(service.name),
@@ -122,10 +124,68 @@ def service_row(state: State, service: Service) -> Row:
         "workers": len(service.workers),
         "idle": len(service.idle),
         **figures.traffic(state, service),
+        **parts.figures.recent_row(service.name),
         "state": found.state,
         "state_since": iso_time(state.wall + found.since),
         "state_us": microseconds(state.now - found.since),
         "cause": found.cause,
+    }
+
+
+def service_detail(parts: Parts, name: bytes) -> Row:
+    """One service: its row, null if it is unknown, and the limits of its requests."""
+    state = parts.state
+    policy, tuning = state.policy, state.tuning
+    service = state.services.get(name)
+    durable = state.durable_requests
+    limits: Row = {
+        "max_queue": policy.max_queue,
+        "max_outstanding": policy.max_outstanding,
+        "max_message_bytes": policy.max_message,
+        "attempts": policy.attempts,
+        "queue_expiry_us": microseconds(policy.queue_expiry),
+        "busy_timeout_us": microseconds(tuning.busy_timeout),
+        "durable": durable is not None and durable.covers(name),
+        "memoised": parts.memoiser is not None and parts.memoiser.names.get(name) is True,
+    }
+    hidden = service is None or figures.is_hidden(state, service)
+    return {
+        "service": service_row(parts, service) if service is not None and not hidden else None,
+        "limits": limits,
+        "typed": parts.schemas.find(name) is not None,
+    }
+
+
+def errors(parts: Parts, body: bytes) -> object:
+    """Groups of failed requests, the most frequent first; of one service if the body names it."""
+    query = json_object(body)
+    wanted = query.get("service")
+    table = parts.state.errors
+    names = list(table.services) if wanted is None else [str(wanted).encode("utf-8", "surrogateescape")]
+    found = [error_row(parts.state, name, group) for name in names for group in table.of(name)]
+    return sorted(found, key=error_rank)
+
+
+def error_rank(row: Row) -> int:
+    count = row.get("count")
+    return -count if isinstance(count, int) else 0
+
+
+def error_row(state: State, service: bytes, group: ErrorGroup) -> Row:
+    return {
+        "service": text(service),
+        "outcome": group.outcome,
+        "reason": group.reason,
+        "count": group.count,
+        "first": iso_time(state.wall + group.first),
+        "last": iso_time(state.wall + group.last),
+        "request": request_id(state, group.number, group.accepted),
+        "example": group.example,
+        "worker": f"w{group.worker}" if group.worker else None,
+        "worker_name": group.worker_name,
+        "client": f"c{group.client}",
+        "protocol": group.protocol,
+        "principal": group.principal,
     }
 
 
@@ -149,6 +209,7 @@ def worker_row(state: State, worker: Worker) -> Row:
         "cause": found.cause,
         "held": len(worker.held),
         "credit": worker.credit,
+        "slots": len(worker.held) + worker.credit,
         "done": worker.done,
         "name": worker.name,
         "failed": worker.failures,
@@ -261,11 +322,11 @@ def _holder(worker: Worker) -> str:
 def memo(parts: Parts, asked: bytes) -> object:
     if parts.memoiser is None:
         return {"services": []}
-    return parts.memoiser.answer(memo_command(asked))
+    return parts.memoiser.answer(json_object(asked))
 
 
-def memo_command(body: bytes) -> Row:
-    """The body of a request to ``polydomo.memo``; empty if it is not a JSON object."""
+def json_object(body: bytes) -> Row:
+    """The body of a request to a built-in service; empty if it is not a JSON object."""
     try:
         command = json.loads(body or b"{}")
     except (ValueError, RecursionError):

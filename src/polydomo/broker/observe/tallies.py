@@ -3,6 +3,12 @@
 from polydomo.broker.observe.histogram import Tally
 from polydomo.limits import MONITOR_TALLIES
 from polydomo.model.records import Service
+from polydomo.model.shared_run import KEYED, MEMOISED
+
+CROSSED = "process"  # the protocol of requests that came from another process of the broker
+
+# Protocols of requests that stand for requests of clients, which are counted themselves: here, or by the process whose client asked.
+STANDING_IN = (CROSSED, KEYED, MEMOISED)
 
 Key = tuple[bytes, str]  # service, client protocol
 

@@ -1,6 +1,7 @@
 """Outcomes: how requests end. Every accepted request ends in ``end``, except those to built-in services."""
 
 from polydomo.broker import service_table
+from polydomo.broker.observe.tallies import STANDING_IN
 from polydomo.broker.requests import deadlines, dispatch, pausing, queues, transitions
 from polydomo.broker.state import State
 from polydomo.limits import SMALL_BODY
@@ -35,6 +36,8 @@ def end(state: State, request: Request, outcome: str, reason: str) -> None:
     else:
         service.failed += 1
         state.tallies.tally(service, session.counted_as).fail(outcome)
+        if session.counted_as not in STANDING_IN:
+            state.errors.add(request, request.worker, outcome, reason, state.now)
     if state.records_requests:
         state.recorder.ended(request)
     if state.acceptance_times is not None:

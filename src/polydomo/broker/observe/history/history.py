@@ -4,10 +4,10 @@ Every ``HISTORY_STEP`` seconds, ``tick`` takes what was counted since the last s
 loop, so that no turn is long with many services. Requests themselves cost nothing.
 """
 
-from polydomo.broker.observe.figures import STANDING_IN, is_hidden
 from polydomo.broker.observe.histogram import add
 from polydomo.broker.observe.history.ring import Sample
 from polydomo.broker.observe.history.series import PER_COARSE, Series
+from polydomo.broker.observe.tallies import STANDING_IN
 from polydomo.broker.state import State
 from polydomo.limits import (
     COST_SERIES,
@@ -93,7 +93,7 @@ class FigureHistory:
             everything.queue += queue
             if not queue and not service.workers and name not in found:
                 continue
-            if name not in series and is_hidden(state, service):
+            if name not in series and name in state.builtin.offered and not service.workers:
                 continue
             sample = found.setdefault(name, Sample())
             sample.queue = queue
