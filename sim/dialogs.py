@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from polydomo.limits import MEMO_ANSWER_TIME
 from polydomo.wire.link import Link
 from sim.dialog import EMQP, Dialog, Message, is_goodbye
+from sim.document_ends import ADDRESSED
 
 if TYPE_CHECKING:
     from sim.watch import Watcher
@@ -226,6 +227,7 @@ class DcpDialog(Dialog):
         self.registering: list[bytes] = []
         self.services: set[bytes] = set()
         self.pings = 0
+        self.address = b""  # of a client that puts its identity in front of its requests
 
     def heard(self, frames: Message) -> None:
         super().heard(frames)
@@ -242,7 +244,10 @@ class DcpDialog(Dialog):
                 and len(self.jobs) + self.asked < self.watcher.node.broker.tuning.dcp_max_held
             ):
                 self.asked += 1
-        elif kind == b"\x04" and frames[4:5] == [b""]:
+        elif kind == b"\x04" and (frames[4] == b"" or frames[4].startswith(ADDRESSED)):
+            if frames[4]:
+                self.address = frames[4]
+                frames = frames[:4] + frames[5:]
             metadata = b"|".join(frames[5 : frames.index(b"", 5)])
             self.open[metadata] = self.open.get(metadata, 0) + 1
             self.asks(metadata, frames[frames.index(b"", 5) :])
@@ -295,6 +300,8 @@ class DcpDialog(Dialog):
         elif kind in (b"\x08", b"\x0b"):
             self.check_held(frames[3], "CANCEL or REVOKE")
         elif kind == b"\x05":
+            if self.address not in (b"", frames[3]):
+                self.breach("unasked", f"a reply to the address {frames[3]!r}; the peer's is {self.address!r}")
             metadata = b"|".join(frames[5 : frames.index(b"", 5)])
             if self.open.get(metadata, 0) < 1:
                 self.breach("unasked", f"a reply with metadata {metadata!r}, which no open request has")

@@ -2,10 +2,13 @@
 
 from zlib import crc32
 
+from polydomo.protocols.dcp.ends import DcpClientEnd
 from polydomo.protocols.emqp.commands import HEADER
 from polydomo.protocols.emqp.ends import EmqpClientEnd
 from polydomo.protocols.ends import ClientEnd, Frames
 from sim.http_ends import client_end
+
+ADDRESSED = b"own "  # how the identities of clients that send theirs begin
 
 
 class EmqpDocumentClientEnd(EmqpClientEnd):
@@ -25,11 +28,32 @@ class EmqpDocumentClientEnd(EmqpClientEnd):
         self.out.append([b"", HEADER, b"READY", msgid, service, b"", b"".join(body)])
 
 
-FORMS = {"emqp": EmqpDocumentClientEnd}
+class DcpAddressedClientEnd(DcpClientEnd):
+    """ "Client address. This part is optional for clients": its own identity stands in front of each request."""
+
+    def __init__(self, name: str = "client") -> None:
+        super().__init__()
+        self.identity = ADDRESSED + name.encode()
+
+    def request(
+        self,
+        key: int,
+        service: bytes,
+        body: Frames,
+        timeout: float = 0.0,
+        headers: bytes = b"",
+        idempotency_key: bytes = b"",
+    ) -> None:
+        super().request(key, service, body, timeout, headers, idempotency_key)
+        self.out[-1].insert(4, self.identity)
 
 
 def client_end_of(protocol: str, name: str) -> ClientEnd:
     """The end of a simulated client: the document's form for about a third of the names. A random number would change the runs of all
     seeds."""
-    form = FORMS.get(protocol) if crc32(name.encode()) % 3 == 2 else None
-    return client_end(protocol) if form is None else form()
+    if crc32(name.encode()) % 3 == 2:
+        if protocol == "emqp":
+            return EmqpDocumentClientEnd()
+        if protocol == "dcp":
+            return DcpAddressedClientEnd(name)
+    return client_end(protocol)

@@ -478,6 +478,17 @@ def left_behind(stack: ExitStack) -> None:
     swap(stack, EmqpSession, "awaits_reply", lambda awaits: lambda self, request: True)
 
 
+@mutant("a DCP client that puts its own identity in front is refused", "clients=dcp,dcp,dcp")
+def own_address_refused(stack: ExitStack) -> None:
+    def make(pass_on: Any) -> Any:
+        def mutated(self: DcpSession, token: bytes, service: bytes, metadata: bytes, body: Any) -> None:
+            pass_on(self, token + b"?" if token == self.link.identity else token, service, metadata, body)
+
+        return mutated
+
+    swap(stack, DcpSession, "_pass_on", make)
+
+
 @mutant("an eMQP client of the document's form gets no reply without the header of EventMQ", "clients=emqp,emqp,emqp")
 def document_not_answered(stack: ExitStack) -> None:
     def make(send: Any) -> Any:

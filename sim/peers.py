@@ -15,7 +15,7 @@ from polydomo.protocols.ends import ANNOUNCED, ClientEnd, WorkerEnd
 from polydomo.wire import frames, sp
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.link import DEFAULT_BOUNDS, Bounds, Hub, Link, LinkHandler
-from polydomo.wire.security.mechanism import Mechanism
+from polydomo.wire.security.mechanism import Mechanism, Null
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.link import ZmtpLink
 from sim import clock
@@ -55,12 +55,12 @@ class Peer(clock.Process):
     def note(self, what: str, tag: str = "", *more: object) -> None:
         self.world.record.add(self.now, self.name, what, tag, *more)
 
-    def mechanism(self, socket_type: bytes) -> Mechanism | None:
+    def mechanism(self, socket_type: bytes, identity: bytes) -> Mechanism | None:
         """CURVE, for the fraction of peers that the options name; None stands for NULL."""
         keys = self.world.keys
         if keys is None or Random(f"curve {self.options.seed} {self.name}").random() >= self.options.curve:
             return None
-        return keys.client(keys.honest, socket_type)
+        return keys.client(keys.honest, socket_type, identity)
 
     def backoff(self, failures: int) -> float:
         return float(min(2.0, 0.05 * 2.0 ** min(failures, 10)) * self.rng.uniform(0.5, 1.0))
@@ -117,8 +117,11 @@ class Line(Owner, LinkHandler):
         if self.end.wire == "sp":
             return SpLink(self._hub, self, "broker", listener=False)
         kind = self.end.socket_type
-        mechanism = self.peer.mechanism(kind)
+        identity: bytes = getattr(self.end, "identity", b"")  # those of topics and of the catalog have none
+        mechanism = self.peer.mechanism(kind, identity)
         bounds = EXTENDED if self.peer.extended else DEFAULT_BOUNDS
+        if mechanism is None and identity:
+            mechanism = Null(False, kind, identity)
         return ZmtpLink(self._hub, self, "broker", socket_type=kind, bounds=bounds, mechanism=mechanism)
 
     def _made(self, endpoint: Endpoint) -> None:

@@ -51,8 +51,8 @@ class Keys:
         curve = {self.honest.public: HONEST, self.guest.public: GUEST}
         self.credentials = Credentials(curve={**curve, **{pair.public: name for name, pair in self.pairs.items()}})
 
-    def client(self, keys: KeyPair, socket_type: bytes) -> CurveClient:
-        return CurveClient(keys, self.server.public, self.rng.randbytes, socket_type)
+    def client(self, keys: KeyPair, socket_type: bytes, identity: bytes = b"") -> CurveClient:
+        return CurveClient(keys, self.server.public, self.rng.randbytes, socket_type, identity=identity)
 
 
 class Guard:
@@ -129,9 +129,9 @@ class Intruder(Peer):
         self.sent_at = 0.0
         self.line: Line | None = None
 
-    def mechanism(self, socket_type: bytes) -> CurveClient:
+    def mechanism(self, socket_type: bytes, identity: bytes) -> CurveClient:
         assert self.world.keys is not None
-        return self.world.keys.client(self.keys, socket_type)
+        return self.world.keys.client(self.keys, socket_type, identity)
 
     def start(self) -> None:
         if self.kind == WORKER:

@@ -82,9 +82,9 @@ class Trespasser(Peer):
         self.refused_since = 0.0
         self.gone = False
 
-    def mechanism(self, socket_type: bytes) -> Mechanism:
+    def mechanism(self, socket_type: bytes, identity: bytes) -> Mechanism:
         assert self.world.keys is not None
-        return self.world.keys.client(self.keys, socket_type)
+        return self.world.keys.client(self.keys, socket_type, identity)
 
     def start(self) -> None:
         acts = [self.call, self.evaluate, self.topics, self.repeat, self.forward, self.hurry, self.inform]

@@ -10,7 +10,7 @@ from polydomo.protocols.ends import ClientEnd, WorkerEnd
 from polydomo.protocols.mdp.ends import Mdp1WorkerEnd, Mdp2ClientEnd, Mdp2WorkerEnd
 from polydomo.protocols.mdx.ends import MdxClientEnd, MdxWorkerEnd
 from polydomo.protocols.memo.ends import MemoClientEnd, MemoWorkerEnd
-from sim.document_ends import EmqpDocumentClientEnd
+from sim.document_ends import DcpAddressedClientEnd, EmqpDocumentClientEnd
 from sim.http_ends import HttpClientEnd, HttpWorkerEnd
 from tests.across.dialects import (
     AsciiClientEnd,
@@ -60,6 +60,7 @@ CLIENTS = {
         ClientKind("zmq-mdp2", AsciiClientEnd, partials=True),
         ClientKind("mdx", MdxClientEnd, partials=True, gets_failures=True),
         ClientKind("dcp", DcpClientEnd),
+        ClientKind("dcp-addressed", DcpAddressedClientEnd),
         ClientKind("memo", MemoClientEnd, single=True, timed=True),
         ClientKind("emqp", EmqpClientEnd, single=True, timed=True),
         ClientKind("emqp-document", EmqpDocumentClientEnd, single=True),

@@ -17,7 +17,8 @@ bytes of both peers passing through real links and with a simulated clock. One c
 with libzmq, NNG and plain HTTP as the peers. `guide-php` is the dialect of MDP/0.1 that the Guide's PHP worker uses, `guide-digits` that
 of its C# and Haskell workers. `rfc18`, `rfc18-req` (RFC 18 through a REQ socket), `majortomo`, `libmdp` and `zmq-mdp2` are the dialects
 of MDP/0.2. `dagbox` is DCP with types of four bytes, as DagBox's own workers speak it.
-`emqp-document` is a client of eMQP as its document prints it: the command READY, and no headers.
+`dcp-addressed` is a client of DCP that puts its own identity in front
+of its requests, `emqp-document` a client of eMQP as its document prints it: the command READY, and no headers.
 
 `python -m tests.across.table` generates this page from the results of the runs, and a test fails if it is out of date. The cases are in
 `tests/across/cases.py`, the peers in `tests/across/kinds.py`.

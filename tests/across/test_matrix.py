@@ -17,7 +17,7 @@ from tests.across.table import PAGE, render, run
 # Only a client can speak RFC 18 through a REQ socket, and only a worker can speak guide-php or guide-digits. The forms in which a
 # document's client differs from our library's are for clients only, too. Only a worker's silence differs with DagBox's size of types.
 SPOKEN = (set(registry.names()) - {"mdp2"}) | set(DIALECTS) | {"http"}
-FORMS = {"emqp-document"}
+FORMS = {"dcp-addressed", "emqp-document"}
 # DBP has no clients that send requests.
 WORKERS_ONLY = {GUIDE_PHP, GUIDE_DIGITS, "dagbox", "dbp"}
 EVERY_PAIR = {(client, worker) for client in SPOKEN | FORMS for worker in (SPOKEN | WORKERS_ONLY) - {"rfc18-req"}}
@@ -33,7 +33,7 @@ def test_pair(client: str, worker: str, case: str) -> None:
 def test_no_pair_is_missing_and_the_page_shows_the_results() -> None:
     results = run()
     assert set(results) == {(client, worker, case) for client, worker in EVERY_PAIR for case in CASES}
-    assert len(EVERY_PAIR) == 168
+    assert len(EVERY_PAIR) == 182
     assert PAGE.read_text(encoding="utf-8") == render(results), "run `python -m tests.across.table`"
 
 

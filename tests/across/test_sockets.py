@@ -30,6 +30,8 @@ class Zmq:
         self.end = end
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(TYPES[end.socket_type])
         self.socket.setsockopt(zmq.LINGER, 0)
+        if end.identity:
+            self.socket.setsockopt(zmq.IDENTITY, end.identity)
         self.socket.connect(url)
         self.lead = 1 if end.socket_type == b"REQ" else 0
 

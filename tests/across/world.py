@@ -19,6 +19,7 @@ from polydomo.web.session import HttpSession, Site
 from polydomo.wire import frames, sp
 from polydomo.wire.http.link import HttpLink
 from polydomo.wire.link import DEFAULT_BOUNDS, Bounds, Hub, Link, LinkHandler
+from polydomo.wire.security.mechanism import Null
 from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.extensions import Extensions
 from polydomo.wire.zmtp.link import ZmtpLink
@@ -127,10 +128,11 @@ class Line(LinkHandler):
         else:
             side = "worker" if isinstance(end, WorkerEnd) else "client"
             curve = world.curve if side in CURVE_SIDES else None
-            near = curve.client(socket_type=end.socket_type) if curve is not None else None
+            kind, name = end.socket_type, end.identity
+            near = curve.client(socket_type=kind, identity=name) if curve is not None else Null(False, kind, name)
             select = (lambda name: curve.server()) if curve is not None else None
             bounds = EXTENDED if side in EXTENDED_SIDES else DEFAULT_BOUNDS
-            self.near = ZmtpLink(hub, self, "broker", socket_type=end.socket_type, bounds=bounds, mechanism=near)
+            self.near = ZmtpLink(hub, self, "broker", socket_type=kind, bounds=bounds, mechanism=near)
             ours = Bounds(extensions=BROKER_EXTENSIONS.encode())
             self.far = ZmtpLink(hub, detector, "tcp://127.0.0.1:1", bounds=ours, select=select)
             if CURVE_SIDES and curve is None:

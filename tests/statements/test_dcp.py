@@ -23,6 +23,21 @@ def reply(worker: RawPeer, request: list[bytes], *data: bytes) -> None:
     worker.say(*H, REPLY, address, b"", metadata, b"", *data)
 
 
+def test_a_client_may_put_its_own_identity_in_front(broker: testing.Broker) -> None:
+    with (
+        RawPeer(broker.url, identity=b"me") as client,
+        RawPeer(broker.url, identity=b"other") as other,
+        worker_of(broker, b"own") as worker,
+    ):
+        other.say(*H, REQUEST, b"own", b"me", b"", b"m-1", b"", b"forged")  # another's: refused
+        for address in ([b"me"], []):  # "inserted if missing"
+            client.say(*H, REQUEST, b"own", *address, b"", b"m-2", b"", b"hello")
+            request = worker.hear()
+            assert request[:4] == [*H, REQUEST, b"own"] and request[5:] == [b"", b"m-2", b"", b"hello"]
+            worker.say(*H, REPLY, request[4], b"", b"m-2", b"", b"olleh")
+            assert client.hear() == [*H, REPLY, b"me", b"", b"m-2", b"", b"olleh"]
+
+
 def test_every_message_is_framed_as_printed(broker: testing.Broker) -> None:
     with RawPeer(broker.url) as client, RawPeer(broker.url) as worker:
         worker.say(b"", b"DGBX\x01", b"\x01", b"frames")

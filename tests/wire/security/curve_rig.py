@@ -37,9 +37,14 @@ class World:
         return CurveServer(self.server_keys, self.cookies, self.dice, self.authenticate)
 
     def client(
-        self, keys: KeyPair | None = None, server_key: bytes = b"", socket_type: bytes = b"DEALER"
+        self,
+        keys: KeyPair | None = None,
+        server_key: bytes = b"",
+        socket_type: bytes = b"DEALER",
+        identity: bytes = b"",
     ) -> CurveClient:
-        return CurveClient(keys or self.client_keys, server_key or self.server_keys.public, self.dice, socket_type)
+        keys, server_key = keys or self.client_keys, server_key or self.server_keys.public
+        return CurveClient(keys, server_key, self.dice, socket_type, identity)
 
     def shaken(self) -> tuple[CurveServer, CurveClient]:
         """Both ends after the handshake."""

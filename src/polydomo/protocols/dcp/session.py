@@ -41,8 +41,8 @@ NAMES = ("", "registration", "ping", "pong", "request", "reply", "reconnect")
 PROTOCOL = b"DGBX\x01"  # "the characters `DGBX` followed by an unsigned 8-bit number describing the supported version"
 TYPE_SIZES = (1, 4)
 
-SHORT = [bytes((1, size)) for size in range(256)]  # the head of a short frame with more to follow
 OWN_ADDRESS = b"broker"  # the address part of a reply of the broker itself
+SHORT = [bytes((1, size)) for size in range(256)]  # the head of a short frame with more to follow
 
 
 class DcpConstants:
@@ -154,15 +154,21 @@ class DcpSession(ProtocolSession):
         self._slow_path(data[start:end])
 
     def _pass_on(self, token: bytes, service: bytes, metadata: bytes, body: Body) -> None:
-        """ "Complete the work only partially, then respond with a request for another service to complete the rest": a request with an
-        address. From anyone but the worker that holds that very request it would redirect replies."""
+        """A request with an address. "This part is optional for clients": it may be the peer's own. Otherwise a worker responds "with a
+        request for another service to complete the rest". From anyone but the worker that holds that very request, another address
+        would redirect replies."""
         worker = self.worker
         broker = self.broker
+        held = worker.held.get(token) if worker is not None else None
+        if held is None and token == self.link.identity:
+            if worker is not None:
+                worker.last_heard = broker.now
+            broker.request(self, service, body, metadata)
+            return
         if worker is None:
-            self._invalid("a request with a client address from a peer that holds no request")
+            self._invalid("a request with the address of another client")
             return
         worker.last_heard = broker.now
-        held = worker.held.get(token)
         ref: object = None
         if held is not None:
             ref = held.ref
@@ -302,8 +308,9 @@ class DcpSession(ProtocolSession):
     def send_final(self, request: Request, body: Body) -> None:
         ref = request.ref
         metadata = ref if isinstance(ref, bytes) else ref.client if isinstance(ref, Passed) else b""
-        token = request.token or OWN_ADDRESS
-        envelope = self.words.reply + SHORT[len(token)] + token + DELIMITER + metadata
+        # A client that has chosen an identity knows it as its address; another gets the address that its worker used.
+        address = self.link.identity or request.token or OWN_ADDRESS
+        envelope = self.words.reply + SHORT[len(address)] + address + DELIMITER + metadata
         if body:
             self.link.send_pieces((envelope, DELIMITER, body), len(body))
         else:
