@@ -10,6 +10,7 @@ import pytest
 from polydomo import testing
 from tests.protocol_pages.dialogues import DIALOGUES
 from tests.protocol_pages.write import PAGES, page
+from tests.statements.raw import PATIENT
 
 PARTS = {
     "a table of its messages": re.compile(r"^## On the wire$", re.MULTILINE),
@@ -56,7 +57,7 @@ def test_the_example_runs_as_printed(name: str, tmp_path: Path) -> None:
     (code,) = re.findall(r"^```python raw\n(.*?)^```$", text_of(name), re.MULTILINE | re.DOTALL)
     says = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
     assert len(says) == code.count("print(") > 0 and "tcp://127.0.0.1:5246" in code
-    with testing.broker() as broker:
+    with testing.broker(settings=PATIENT) as broker:
         run = subprocess.run(
             [sys.executable, "-c", code.replace("tcp://127.0.0.1:5246", broker.url)],
             capture_output=True,

@@ -11,7 +11,7 @@ import pytest
 
 from polydomo import testing
 from tests.protocol_pages.states import MACHINES, MORE, Machine, Message, Transition
-from tests.statements.raw import WAIT, RawPeer
+from tests.statements.raw import PATIENT, WAIT, RawPeer
 
 
 class NngPeer:
@@ -108,7 +108,9 @@ def test_the_transition_is_made(machine: Machine, step: Transition) -> None:
     way = [*path_to(machine, step.source), step]
     soon = any(one.lost or one.timed for one in way)
     kind = NngPeer if machine.nng else RawPeer
-    with testing.broker(settings=machine.settings if soon else {}, tuning=machine.tuning if soon else {}) as broker:
+    with testing.broker(
+        settings=machine.settings if soon else PATIENT, tuning=machine.tuning if soon else {}
+    ) as broker:
         with kind(broker.url) as peer, kind(broker.url) as client:
             walk = Walk(machine, broker, peer, client)
             for one in way:

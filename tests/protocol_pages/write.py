@@ -7,6 +7,7 @@ from pathlib import Path
 from polydomo import testing
 from tests.protocol_pages.dialogues import DIALOGUES
 from tests.protocol_pages.states import MACHINES
+from tests.statements.raw import PATIENT
 
 PAGES = Path(__file__).parents[2] / "docs" / "protocols"
 BEGIN = "<!-- begin of the dialogue, written by python -m tests.protocol_pages.write -->\n"
@@ -70,7 +71,7 @@ LEGENDS = {
 
 def section(name: str) -> str:
     machine = MACHINES[name]
-    with testing.broker() as broker:
+    with testing.broker(settings=PATIENT) as broker:
         dialogue = DIALOGUES[name](broker.url)
     legend = "".join(f"| {notation} | {meaning} |\n" for notation, meaning in LEGENDS[name].items())
     return (

@@ -6,6 +6,9 @@ from typing import Self
 import zmq
 
 WAIT = 60_000  # milliseconds
+PATIENT: dict[str, object] = {
+    "beat": 60
+}  # no heartbeat of the broker comes between, and no peer is lost, if the machine pauses
 
 
 class RawPeer:
