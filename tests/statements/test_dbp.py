@@ -43,6 +43,20 @@ def test_every_command_is_framed_as_printed(broker: testing.Broker) -> None:
         service.say(b"", b"</3", now())  # DISCONNECT: 3 frames
 
 
+def test_a_registered_connection_needs_no_name(broker: testing.Broker) -> None:
+    """HEARTBEAT and AWK "of 3 frames", and an UPDATE that has nothing but "Updated values"."""
+    with RawPeer(broker.url) as service, RawPeer(broker.url) as client:
+        service.say(b"", b"UwU", now(), about("nameless"))
+        assert service.hear()[1] == b"OwO"
+        service.say(b"", b"<3", now())
+        assert service.hear()[1] == b"u.u"
+        service.say(b"", b"u.u", now())
+        service.say(b"", b"UoU", now(), b'{"port": 4003}')
+        assert service.hear()[1] == b"u.u"
+        client.say(b"", b"u_U", now(), b"nameless")
+        assert json.loads(client.hear()[3])["nameless"]["port"] == 4003
+
+
 def test_a_req_socket_asks_again_and_again(broker: testing.Broker) -> None:
     with RawPeer(broker.url, zmq.REQ) as client:
         for name in (b"", b"nothing", b"polydomo"):
