@@ -11,7 +11,7 @@ import polydomo
 from polydomo import testing
 from polydomo.server.server import BrokerServer
 from tests.plain_http import http_client
-from tests.server.web.test_dashboard import QUIET, chromium
+from tests.server.web.browsing import open_browser
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -74,16 +74,10 @@ def broker(request: pytest.FixtureRequest, other: str) -> Iterator[testing.Broke
 
 
 def test_a_page_of_another_origin_imports_the_module_and_calls_a_service(broker: testing.Broker, other: str) -> None:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    program = chromium()
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=QUIET)
-        try:
-            page = browser.new_page()
-            page.goto(other)
-            found = page.evaluate(SCRIPT, broker.url.replace("tcp", "http"))
-        finally:
-            browser.close()
+    with open_browser() as browser:
+        page = browser.new_page()
+        page.goto(other)
+        found = page.evaluate(SCRIPT, broker.url.replace("tcp", "http"))
     assert found == {
         "text": "HELLO",
         "fetched": ["BY FETCH", 26],

@@ -1,73 +1,61 @@
-"""The dashboard in a real browser: every view in light, dark and on a phone, a worker that dies while the page is open, a call made
-from the page, and names that try to inject markup.
+"""The dashboard in a real browser: every page in light, dark and on a phone, with and without services, names that try to inject
+markup, the keyboard, calls made from the page, and a broker that goes away.
 
 Screenshots are written to build/screenshots, to be looked at.
 """
 
-import asyncio
-import contextlib
 import enum
 import logging
 import os
-import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from polydomo import AsyncClient, Client, Worker, logs, testing
-
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+from polydomo import Client, Worker, logs, testing
+from tests.server.web.browsing import LOOKS, ROOT, Page, open_browser
 
 pytestmark = pytest.mark.xdist_group("browser")
 
-ROOT = Path(__file__).parents[3]
-SHOTS = ROOT / "build" / "screenshots"
-VIEWS = "services workers clients requests flow jobs logs topics catalog bridges try".split()
-LOOKS = {"light": (1300, 900, "light"), "dark": (1300, 900, "dark"), "phone": (390, 840, "light")}
-HOSTILE = '<img src=x onerror="document.title=1">'
-QUIET = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
+WEB = ROOT / "src" / "polydomo" / "server" / "web"
+TABS = "overview services requests jobs logs more".split()
+PAGES = (
+    "overview services workers try requests requests?show=finished live jobs schedules logs more traffic clients topics "
+    "catalog bridges events"
 ).split()
-WAIT = 60_000  # milliseconds
-
-
-def chromium() -> str:
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        found = shutil.which(name)
-        if found:
-            return found
-    pytest.skip("no chromium is installed (on Debian: apt install chromium)")
+HOSTILE = '<img src=x onerror="document.title=1">\u202egnp.exe'
+LONG = "billing.invoices.european-union.value-added-tax.reverse-charge.monthly-summary." + "x" * 100
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    program = chromium()
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=QUIET)
+    with open_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[testing.Broker]:
-    with testing.broker() as broker:
-        worker = Worker(broker.url, concurrency=2)
+    with testing.broker(settings={"journal.level": "requests"}, jobs=True) as broker:
+        worker = Worker(broker.url, concurrency=2, name="pool")
         worker.add("upper", lambda call: call.text.upper())
         worker.add(HOSTILE, lambda call: call.body)
+        worker.add(LONG, lambda call: call.body)
         worker.add("order", order)
         with worker, Client(broker.url) as client:
             for number in range(20):
                 client.call("upper", f"call {number}")
             client.call(HOSTILE, "<script>document.title=2</script>")
+            client.call(LONG, "x")
             yield broker
+
+
+@pytest.fixture(scope="module")
+def empty() -> Iterator[testing.Broker]:
+    with testing.broker(jobs=True) as broker:
+        yield broker
 
 
 class Size(enum.Enum):
@@ -89,65 +77,79 @@ def order(name: str, to: Address, size: Size, count: int = 1, gift: bool = False
     return f"{count} {size.value} {name} to {to.street} {to.number}, gift {gift}, tags {tags}"
 
 
-def address(broker: testing.Broker) -> str:
-    return broker.url.replace("tcp://", "http://") + "/"
+def test_all_of_it_is_small_and_loads_nothing_from_elsewhere() -> None:
+    files = [path for path in WEB.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 200_000
+    for path in files:
+        text = path.read_text()
+        assert "innerHTML" not in text and "eval(" not in text, path
 
 
-class Page:
-    """One page, which fails its test if the browser reports an error or asks another host for anything."""
-
-    def __init__(self, browser: Any, broker: testing.Broker, look: str) -> None:
-        width, height, scheme = LOOKS[look]
-        self.context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": height})
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(WAIT)
-        self.home = address(broker)
-        self.errors: list[str] = []
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", self._console)
-        self.page.on("request", self._request)
-
-    def _console(self, message: object) -> None:
-        text = str(getattr(message, "text", ""))
-        # A service without a schema, a part that is off.
-        if getattr(message, "type", "") == "error" and "404" not in text:
-            self.errors.append(text)
-
-    def _request(self, request: object) -> None:
-        url = str(getattr(request, "url", ""))
-        if not url.startswith((self.home, self.home.replace("http", "ws"))):
-            self.errors.append(f"asked for {url}")
-
-    def open(self, view: str) -> None:
-        self.page.goto(f"{self.home}#/{view}")
-        self.page.wait_for_selector("#connection.live")
-        self.page.wait_for_selector(f'nav a[data-view="{view}"][aria-current="page"]')
-        self.page.wait_for_selector("main :is(table, figure, p, ol, form)", state="attached")
-
-    def __enter__(self) -> "Page":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.context.close()
-        assert self.errors == []
-
-
-@pytest.mark.parametrize("look", ["light", *(pytest.param(look, marks=pytest.mark.long) for look in ("dark", "phone"))])
-def test_every_view_opens(browser: Any, broker: testing.Broker, look: str) -> None:
-    SHOTS.mkdir(parents=True, exist_ok=True)
+@pytest.mark.parametrize("look", ["light", *(pytest.param(look, marks=pytest.mark.long) for look in [*LOOKS][1:])])
+def test_every_page_opens(browser: Any, broker: testing.Broker, look: str) -> None:
     with Page(browser, broker, look) as one:
-        for view in VIEWS:
-            one.open(view)
-            one.page.wait_for_function("document.querySelector('#summary dd').textContent !== '–'")
-            wide = one.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
-            assert not wide, f"{view} does not fit the width of the screen"
-            one.page.screenshot(path=str(SHOTS / f"{view}-{look}.png"))
+        for page in [*PAGES, "service/upper", "service/order?tab=settings", "service/order?tab=try"]:
+            one.open(page)
+            one.page.wait_for_load_state("networkidle")
+            one.check(f"some-{page.replace('/', '-').replace('?', '-')}")
+
+
+@pytest.mark.parametrize("look", ["phone", *(pytest.param(look, marks=pytest.mark.long) for look in ("light", "dark"))])
+def test_pages_of_an_empty_broker_say_what_to_do(browser: Any, empty: testing.Broker, look: str) -> None:
+    with Page(browser, empty, look) as one:
+        for page in PAGES:
+            one.open(page)
+            one.page.wait_for_load_state("networkidle")
+            one.check(f"empty-{page.replace('?', '-')}")
+        one.open("services")
+        command = one.page.locator(".command code").first
+        command.wait_for()
+        assert command.inner_text() == f"polydomo work upper --to {empty.url} -- tr a-z A-Z"
+        one.open("overview")
+        one.page.wait_for_selector(".verdict.good >> text=Nothing is wrong")
+
+
+def test_tabs_and_pages_under_them(browser: Any, broker: testing.Broker) -> None:
+    with Page(browser, broker) as one:
+        one.page.goto(one.home)
+        one.page.wait_for_selector('#nav a[data-tab="overview"][aria-current="page"]')
+        assert [link.lower() for link in one.page.locator("#nav a").all_inner_texts()] == TABS
+        one.page.click("#nav >> text=More")
+        one.page.click("#pages >> text=Traffic")
+        one.page.wait_for_selector('body[data-page="traffic"]')
+        one.page.wait_for_selector('#pages a[data-view="traffic"][aria-current="page"]')
+        one.page.goto(f"{one.home}#/flow")  # its earlier address
+        one.page.wait_for_selector('#pages a[data-view="traffic"][aria-current="page"]')
+
+
+def test_unknown_pages_and_services_say_so(browser: Any, broker: testing.Broker) -> None:
+    with Page(browser, broker) as one:
+        one.page.goto(f"{one.home}#/nonsense")
+        one.page.wait_for_selector("main >> text=There is no page “nonsense”.")
+        one.open("service/nobody")
+        one.page.wait_for_selector("main >> text=There is no service “nobody”")
+        assert one.page.locator("main figure").locator("visible=true").count() == 0
+        one.open("request/nothing")
+        one.page.wait_for_selector("main .empty")
+
+
+def test_a_long_name_is_cut_and_shown_whole_on_hover(browser: Any, broker: testing.Broker) -> None:
+    with Page(browser, broker, "small") as one:
+        one.open("services")
+        link = one.page.locator("tbody th a", has_text="billing.invoices")
+        link.wait_for()
+        assert link.get_attribute("title") == LONG
+        assert link.evaluate("(one) => one.scrollWidth > one.clientWidth && one.clientHeight < 40")
+        button = one.page.locator("tr", has_text="billing.invoices").get_by_role("button", name="Pause")
+        box = button.bounding_box()
+        assert box is not None and box["x"] + box["width"] <= LOOKS["small"][0]
 
 
 def test_a_call_made_from_the_page(browser: Any, broker: testing.Broker) -> None:
-    with Page(browser, broker, "light") as one:
+    with Page(browser, broker) as one:
         one.open("services")
-        one.page.click("text=upper")
+        one.page.click("tbody >> text=upper")
+        one.page.click(".filters >> text=Try")
         one.page.fill("textarea", "hello from the page")
         one.page.click("form.call button")
         one.page.wait_for_selector("output pre")
@@ -155,7 +157,7 @@ def test_a_call_made_from_the_page(browser: Any, broker: testing.Broker) -> None
 
 
 def test_a_typed_service_is_tried_with_a_form_of_its_parameters(browser: Any, broker: testing.Broker) -> None:
-    with Page(browser, broker, "light") as one:
+    with Page(browser, broker) as one:
         one.page.goto(one.home + "try")
         one.page.wait_for_url("**/#/try")
         one.page.click("summary >> text=order")
@@ -172,15 +174,6 @@ def test_a_typed_service_is_tried_with_a_form_of_its_parameters(browser: Any, br
         form.locator("output pre >> text=12345678901234567890 large ink to Elm Street None, gift False").wait_for()
         form.locator("output summary").click()
         assert "curl 'http" in form.locator("output details pre").inner_text()
-        form.get_by_label("street").fill("")
-        form.get_by_label("gift").select_option("true")
-        for look in LOOKS:
-            width, height, scheme = LOOKS[look]
-            one.page.set_viewport_size({"width": width, "height": height})
-            one.page.emulate_media(color_scheme=scheme)
-            wide = one.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
-            assert not wide
-            one.page.screenshot(path=str(SHOTS / f"try-form-{look}.png"))
 
 
 def test_any_service_is_tried_from_the_page(browser: Any, broker: testing.Broker) -> None:
@@ -206,31 +199,17 @@ def test_a_worker_that_dies_while_the_page_is_open(browser: Any, broker: testing
     process = subprocess.Popen([sys.executable, "-c", code, broker.url], env={**os.environ}, stderr=subprocess.DEVNULL)
     try:
         broker.wait_for("fragile")
-        with Page(browser, broker, "light") as one:
+        with Page(browser, broker) as one:
             one.open("services")
             row = one.page.locator("tr", has_text="fragile")
             row.wait_for()
             process.kill()
             row.wait_for(state="detached")  # the service has gone with its last worker
-            one.open("bridges")
-            one.page.wait_for_selector("text=/fragile.*lost|its last worker/")
+            one.open("events")
+            one.page.wait_for_selector("li:has-text('fragile') >> text=/lost|its last worker/")
     finally:
         process.kill()
         process.wait()
-
-
-def test_workers_are_sorted_as_people_count(browser: Any) -> None:
-    with testing.broker() as broker, contextlib.ExitStack() as stack:
-        for number in range(1, 12):
-            worker = Worker(broker.url)
-            worker.add("many", lambda call: call.body)
-            stack.enter_context(worker)
-            broker.wait_for("many", workers=number)
-        with Page(browser, broker, "light") as one:
-            one.open("workers")
-            one.page.locator("tbody tr").nth(10).wait_for()
-            shown = one.page.locator("tbody tr th").all_inner_texts()
-            assert shown == [f"w{number}" for number in range(1, 12)]
 
 
 def test_a_log_record_has_the_fields_that_the_command_line_shows(browser: Any, broker: testing.Broker) -> None:
@@ -239,45 +218,46 @@ def test_a_log_record_has_the_fields_that_the_command_line_shows(browser: Any, b
     logger.addHandler(handler)
     try:
         logger.error("it broke", extra={"size": 7, "file": "a.png"}, exc_info=ValueError("no such colour"))
+        logger.warning("it is slow")
         handler.flush()
-        with Page(browser, broker, "light") as one:
+        with Page(browser, broker) as one:
             one.open("logs")
             line = one.page.locator("li.log", has_text="it broke")
             line.wait_for()
+            one.page.locator("li.log", has_text="it is slow").wait_for()
             fields = line.locator(".field").all_inner_texts()
             assert {"size=7", "file=a.png"} <= set(fields) and not any("exception" in field for field in fields)
             assert "ValueError: no such colour" in line.locator("pre").inner_text()
+            one.page.get_by_label("Lowest level").select_option("error")
+            one.page.locator("li.log", has_text="it is slow").wait_for(state="detached")
+            one.page.get_by_label("Lowest level").select_option("info")
             one.page.get_by_label("Filter log records").fill("a.png")
+            one.page.locator("li.log", has_text="it is slow").wait_for(state="detached")
             assert one.page.locator("li.log").count() == 1
+            one.page.get_by_label("Filter log records").fill("")
+            one.page.get_by_label("Service").fill("another")
+            one.page.get_by_label("Service").press("Enter")
+            one.page.wait_for_selector("main >> text=No log record matches.")
+            one.page.get_by_label("Service").fill("resize")
+            one.page.get_by_label("Service").press("Enter")
+            line.wait_for()
+            logger.error("a new one")
+            handler.flush()
+            one.page.locator("li.log", has_text="a new one").wait_for()  # it follows
     finally:
         logger.removeHandler(handler)
         handler.close()
 
 
-async def add_schedule(url: str) -> None:
-    async with AsyncClient(url) as client:
-        await client.schedule("nightly", "30 2 * * *", "backup", zone="Asia/Tokyo")
-
-
-def test_a_schedule_shows_the_date_and_its_own_zone(browser: Any) -> None:
-    with testing.broker(jobs=True) as broker:
-        with ThreadPoolExecutor(1) as pool:  # playwright runs an event loop in this thread
-            pool.submit(asyncio.run, add_schedule(broker.url)).result(WAIT / 1000)
-        with Page(browser, broker, "light") as one:
-            one.open("jobs")
-            cell = one.page.locator("tr", has_text="nightly").locator('[data-title="Next run"]')
-            cell.wait_for()
-            assert re.fullmatch(r"\d{4}-\d\d-\d\d 02:30:00 Asia/Tokyo", cell.inner_text())
-
-
 def test_names_and_bodies_cannot_inject_markup(browser: Any, broker: testing.Broker) -> None:
-    with Page(browser, broker, "light") as one:
-        for view in ("services", "workers", "flow"):
+    with Page(browser, broker) as one:
+        for view in ("services", "workers", "catalog"):
             one.open(view)
             one.page.wait_for_selector("main >> text=onerror", state="attached")
             assert one.page.locator("main img").count() == 0
         one.open("services")
         one.page.click("text=onerror")
+        one.page.click(".filters >> text=Try")
         one.page.fill("textarea", "<script>document.title=2</script>")
         one.page.click("form.call button")
         one.page.wait_for_selector("output pre")
@@ -285,22 +265,35 @@ def test_names_and_bodies_cannot_inject_markup(browser: Any, broker: testing.Bro
         assert one.page.title() not in ("1", "2")
 
 
-def test_the_keyboard_reaches_every_view(browser: Any, broker: testing.Broker) -> None:
-    with Page(browser, broker, "light") as one:
+def test_the_keyboard_reaches_everything(browser: Any, broker: testing.Broker) -> None:
+    with Page(browser, broker) as one:
         one.open("services")
         one.page.keyboard.press("g")
         one.page.keyboard.press("w")
-        one.page.wait_for_selector('nav a[data-view="workers"][aria-current="page"]')
+        one.page.wait_for_selector('#pages a[data-view="workers"][aria-current="page"]')
         one.page.wait_for_selector("main input[type=search]")
         one.page.keyboard.press("/")
         one.page.wait_for_selector("main input[type=search]:focus")
         one.page.evaluate("document.activeElement.blur()")
         one.page.keyboard.press("?")
-        one.page.wait_for_selector("dialog[open] >> text=Keyboard")
+        one.page.wait_for_selector("dialog[open] >> text=Keyboard shortcuts")
+        one.page.keyboard.press("Escape")
+        one.page.click("#help")  # who does not know the key
+        one.page.wait_for_selector("dialog[open] >> text=Keyboard shortcuts")
+        one.page.keyboard.press("Escape")
+        one.open("services")
+        one.page.locator("tbody tr", has_text="upper").wait_for()
+        one.page.focus("thead button")
+        for _ in range(60):  # through the heads of the columns to the rows
+            one.page.keyboard.press("Tab")
+            if one.page.evaluate("document.activeElement.textContent") == "upper":
+                break
+        one.page.keyboard.press("Enter")
+        one.page.wait_for_selector('body[data-page="service"]')
 
 
 def test_the_page_shows_that_the_broker_is_unreachable(browser: Any) -> None:
-    with testing.broker() as broker, Page(browser, broker, "light") as one:
+    with testing.broker() as broker, Page(browser, broker) as one:
         one.open("services")
         broker.stop()
         one.page.wait_for_selector("#connection.lost")
@@ -343,13 +336,14 @@ def test_a_thousand_services_and_ten_thousand_workers_stay_smooth(browser: Any) 
         crowd = subprocess.Popen([sys.executable, "-c", CROWD, broker.url], stderr=subprocess.DEVNULL)
         try:
             broker.wait_until(lambda server: len(server.broker.workers) == 10_000, 200)
-            with Page(browser, broker, "light") as one:
+            with Page(browser, broker) as one:
                 for view in ("services", "workers"):
                     one.open(view)
                     one.page.wait_for_selector("tbody tr")
                     longest = one.page.evaluate(script)
                     print(f"{view}: longest task {longest:.0f} ms")
                     assert longest < 250
+                    one.check(f"thousand-{view}")
         finally:
             crowd.kill()
             crowd.wait()

@@ -13,10 +13,8 @@ import pytest
 import polydomo
 from polydomo import testing
 from tests.server.secured import PATIENCE, Place
-from tests.server.web.test_dashboard import LOOKS, QUIET, SHOTS, WAIT, address, chromium
+from tests.server.web.browsing import FAINT, LOOKS, SHOTS, WAIT, address, open_browser
 from tests.server.web.test_login import code_for
-
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -38,15 +36,19 @@ def broker(place: Place) -> Iterator[testing.Broker]:
             yield broker
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with open_browser() as browser:
+        yield browser
+
+
 @pytest.fixture
-def page() -> Iterator[Any]:
-    program = chromium()
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=QUIET)
-        page = browser.new_page(viewport={"width": 1300, "height": 700})
-        page.set_default_timeout(WAIT)
-        yield page
-        browser.close()
+def page(browser: Any) -> Iterator[Any]:
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(WAIT)
+    yield page
+    context.close()
 
 
 def shoot(page: Any, name: str) -> None:
@@ -55,6 +57,7 @@ def shoot(page: Any, name: str) -> None:
         page.set_viewport_size({"width": width, "height": height})
         page.emulate_media(color_scheme=scheme)
         assert not page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
+        assert page.evaluate(FAINT) == []
         page.screenshot(path=str(SHOTS / f"{name}-{look}.png"))
 
 
@@ -66,18 +69,18 @@ def test_a_principal_with_inspect_only_sees_what_it_may_see(place: Place, broker
 
     page.on("websocket", sent)
     page.goto(f"{address(broker)}#token={code_for(place, broker)}")
+    page.click("#nav >> text=Services")
     page.wait_for_selector("tbody tr >> text=echo")  # the figures, although it may not subscribe to them
-    page.wait_for_selector("#connection.live >> text=Live:")
+    page.wait_for_selector("#connection.live >> text=Connected to")
     notice = page.inner_text("#notice")
     assert notice.startswith("Signed in as alice, without tap: figures are fetched every two seconds")
     assert "admin: actions such as cancel, drain and pause are rejected" in notice and "inspect:" not in notice
     shoot(page, "rights")
     with polydomo.Client(broker.url, **place.keys("alice")) as client:
         client.call("echo", "x", timeout=PATIENCE)
-    page.wait_for_function("document.querySelector('#summary dd').textContent !== '–'")
     for view in ("workers", "requests", "logs"):
         page.goto(f"{address(broker)}#/{view}")
-        page.wait_for_selector(f'nav a[data-view="{view}"][aria-current="page"]')
+        page.wait_for_selector(f'body[data-page="{view}"]')
         page.wait_for_selector("main :is(table, ol, p)", state="attached")
     assert not any("monitor.figures" in message for message in sockets)
 
@@ -89,7 +92,8 @@ def test_a_principal_with_all_rights_is_told_nothing(place: Place, broker: testi
         while not http.get("/v1/session").json()["tap"]:
             pass  # until the broker has read the file
     page.goto(f"{address(broker)}#token={code_for(place, broker)}")
-    page.wait_for_selector("tbody tr >> text=echo")
+    page.wait_for_selector("#connection.live")
+    page.wait_for_selector('body[data-page="overview"]')
     assert page.is_hidden("#notice")
 
 
@@ -114,7 +118,7 @@ def test_without_a_session_there_is_a_sign_in_page_and_no_retry(broker: testing.
     page.wait_for_selector("h1 >> text=Sign in")
     text = page.inner_text("main")
     assert f"polydomo open --to {broker.url} --key" in text and "expires after a minute" in text
-    assert page.is_hidden("nav") and page.is_hidden("#summary")
+    assert page.is_hidden("#nav") and page.is_hidden("#pages")
     assert page.inner_text("#connection") == "Not signed in"
     page.clock.run_for(10 * 60 * 1000)  # ten minutes
     page.evaluate("location.hash = '#/services'")
@@ -129,12 +133,12 @@ def test_a_code_that_was_used_is_explained(place: Place, broker: testing.Broker,
     page.wait_for_selector("main >> text=The code in the address was used before, or has expired.")
     page.goto("about:blank")
     page.goto(f"{address(broker)}#token={code_for(place, broker)}")
-    page.wait_for_selector("tbody tr >> text=echo")
+    page.wait_for_selector('body[data-page="overview"]')
 
 
 def test_a_session_that_ends_leads_to_the_sign_in_page(place: Place, broker: testing.Broker, page: Any) -> None:
     page.goto(f"{address(broker)}#token={code_for(place, broker)}")
-    page.wait_for_selector("tbody tr >> text=echo")
+    page.wait_for_selector('body[data-page="overview"]')
     page.evaluate("fetch('/v1/session', { method: 'DELETE' })")
     page.context.clear_cookies()
     page.wait_for_selector("h1 >> text=Sign in")

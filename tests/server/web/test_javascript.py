@@ -11,9 +11,7 @@ import pytest
 
 import polydomo
 from polydomo import testing
-from tests.server.web.test_dashboard import QUIET, chromium
-
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+from tests.server.web.browsing import open_browser
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -72,15 +70,10 @@ def broker() -> Iterator[testing.Broker]:
 
 
 def test_the_module_in_a_browser(broker: testing.Broker) -> None:
-    program = chromium()
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=QUIET)
-        try:
-            page = browser.new_page()
-            page.goto(broker.url.replace("tcp", "http") + "/healthz")
-            found: dict[str, Any] = page.evaluate(SCRIPT)
-        finally:
-            browser.close()
+    with open_browser() as browser:
+        page = browser.new_page()
+        page.goto(broker.url.replace("tcp", "http") + "/healthz")
+        found: dict[str, Any] = page.evaluate(SCRIPT)
     assert found == {
         "text": "HELLO",
         "parts": ["0", "1", "2"],

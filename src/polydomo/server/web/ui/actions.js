@@ -1,8 +1,9 @@
 // Actions on requests, workers, services and jobs. Destructive ones are confirmed. Each is a call of a built-in service, so the
 // same permissions apply as on the command line.
 
-import { h, put } from "./dom.js";
+import { h, put, setText } from "./dom.js";
 import { call, text } from "./feed.js";
+import { plural } from "./format.js";
 
 /** Asks for confirmation, runs `act`, then shows the result. */
 function confirmed(title, text, button, act) {
@@ -24,9 +25,9 @@ function confirmed(title, text, button, act) {
   cancelButton.focus();
 }
 
-/** Calls a built-in service with a JSON object. Its answer is JSON, too; {"error", "text"} is a failure. */
-async function ask(service, body) {
-  const reply = await call(service, [JSON.stringify(body)], 10);
+/** Calls a built-in service with a JSON object, and frames after it. Its answer is JSON, too; {"error", "text"} is a failure. */
+export async function ask(service, body, ...frames) {
+  const reply = await call(service, [JSON.stringify(body), ...frames], 10);
   const answer = reply.frames.length ? JSON.parse(text([reply.frames[0]])) : {};
   if (answer.error) throw new Error(answer.text || answer.error);
   return answer;
@@ -44,12 +45,38 @@ async function atOnce(title, act) {
 }
 
 export const cancelRequest = (request) => confirmed("Cancel the request", `Cancel ${request}? Its client gets the failure "cancelled".`, "Cancel it", () => ask("polydomo.withdraw", { request }));
-export const cancelJob = (job) => confirmed("Cancel the job", `Cancel ${job}? It does not run again.`, "Cancel it", () => ask("polydomo.cancel", { job }));
-export const drain = (worker) => confirmed("Drain", `Drain ${worker}? It finishes its requests and gets no new ones.`, "Drain", () => ask("polydomo.drain", { worker }));
-export const pause = (service) => confirmed("Pause", `Pause ${service}? Its requests queue until it is resumed.`, "Pause", () => ask("polydomo.pause", { service }));
+export const cancelJob = (job, then) => confirmed("Cancel the job", `Cancel ${job}? It does not run again.`, "Cancel it", () => ask("polydomo.cancel", { job }).then(then));
+export const drainWorker = (worker) => confirmed("Drain the worker", `Drain ${worker}? It finishes its requests and gets no new ones.`, "Drain", () => ask("polydomo.drain", { worker }));
+export const drainService = (service) => confirmed("Drain the service", `Drain ${service}? Running requests finish, and new ones are rejected until it is resumed.`, "Drain", () => ask("polydomo.drain", { service }));
+export const pause = (service) => confirmed("Pause the service", `Pause ${service}? Its requests wait until it is resumed.`, "Pause", () => ask("polydomo.pause", { service }));
 export const resume = (service) => atOnce("Resume", () => ask("polydomo.resume", { service }));
 export const resumeWorker = (worker) => atOnce("Resume", () => ask("polydomo.resume", { worker }));
-export const retryDead = (job) => atOnce("Retry", () => ask("polydomo.retry", { job }));
-export const dropDead = (job) => confirmed("Drop", `Drop the dead letter ${job}? It cannot be retried afterwards.`, "Drop it", () => ask("polydomo.drop", { job }));
+export const retryDead = (job, then) => atOnce("Retry", () => ask("polydomo.retry", { job }).then(then));
+export const dropDead = (job, then) => confirmed("Drop the dead job", `Drop ${job}? It cannot be retried afterwards.`, "Drop it", () => ask("polydomo.drop", { job }).then(then));
+export const retryMany = (jobs, then) => confirmed("Retry dead jobs", `Retry ${plural(jobs.length, "job")}?`, "Retry", () => ask("polydomo.retry", { jobs }).then(then));
+export const dropMany = (jobs, then) => confirmed("Drop dead jobs", `Drop ${plural(jobs.length, "job")}? They cannot be retried afterwards.`, "Drop", () => ask("polydomo.drop", { jobs }).then(then));
 export const runSchedule = (name) => atOnce("Run now", () => ask("polydomo.fire", { name }));
-export const removeSchedule = (name) => confirmed("Remove", `Remove the schedule ${name}?`, "Remove", () => ask("polydomo.unschedule", { name }));
+export const removeSchedule = (name) => confirmed("Remove the schedule", `Remove ${name}?`, "Remove", () => ask("polydomo.unschedule", { name }));
+
+/** One button that pauses a service or resumes a paused or drained one, and one beside it that drains it. */
+export function serviceActions(size) {
+  let current = {};
+  const held = () => current.state === "paused" || current.state === "drained";
+  const toggle = h("button", { type: "button", class: size, onclick: () => (held() ? resume : pause)(current.name) }, "Pause");
+  const drain = h("button", { type: "button", class: size, onclick: () => drainService(current.name) }, "Drain");
+  return { element: h("span", { class: "actions" }, toggle, drain), update(row) {
+    current = row;
+    setText(toggle, held() ? "Resume" : "Pause");
+    drain.disabled = row.state === "drained";
+  } };
+}
+
+/** A button that drains a worker, or resumes a drained one. */
+export function workerAction() {
+  let current = {};
+  const element = h("button", { type: "button", class: "small", onclick: () => (current.draining ? resumeWorker : drainWorker)(current.worker) }, "Drain");
+  return { element, update(row) {
+    current = row;
+    setText(element, row.draining ? "Resume" : "Drain");
+  } };
+}

@@ -44,12 +44,7 @@ export function setText(element, text) {
   if (element.textContent !== value) element.textContent = value;
 }
 
-/** A dot and a word for a state, so that color is never the only sign. */
-export function state(name) {
-  return h("span", { class: `state ${/^[a-z-]+$/.test(name) ? name : ""}` }, name);
-}
-
-/** A message where there is nothing to show. */
-export function empty(text, hint) {
-  return h("p", { class: "empty" }, text, hint ? [" ", h("code", null, hint)] : null);
+/** Sets an attribute, and touches the page only if it changed. */
+export function setAttribute(element, name, value) {
+  if (element.getAttribute(name) !== value) element.setAttribute(name, value);
 }

@@ -1,11 +1,9 @@
 // The connection to the broker: one WebSocket for what changes, fetch for the rest. Only public endpoints are used.
 
-export const HISTORY = 120; // samples kept per service for the sparklines: two minutes
-
 const POLL = 2000; // milliseconds between two fetches of the figures, for a principal that may not subscribe to them
 
 /** What the page knows. `figures` is the newest message of the topic monitor.figures; `session` the principal and its rights. */
-export const data = { figures: null, connected: false, session: null, signedOut: false, history: new Map(), total: newSeries() };
+export const data = { figures: null, connected: false, draining: false, session: null, signedOut: false };
 
 const listeners = new Set();
 const topics = new Map(); // prefix -> set of functions that get its messages
@@ -14,11 +12,7 @@ let delay = 500;
 let calls = 0;
 const open = new Map(); // id of a call -> {resolve, reject, parts}
 
-function newSeries() {
-  return { rate: [], p99: [], queued: [], failed: [] };
-}
-
-/** Calls `listener` after every change of `data`; returns a function that ends that. */
+/** Calls `listener` after every change of the connection; returns a function that ends that. */
 export function watch(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -45,17 +39,40 @@ function connectLater() {
   delay = Math.min(delay * 2, 8000);
 }
 
-/** Fetches the figures, for a principal without the right to subscribe to them, as long as this socket is open. */
-async function fetchFigures(from) {
-  if (from !== socket || socket.readyState !== WebSocket.OPEN) return;
-  if (document.visibilityState === "visible") {
-    try {
-      takeFigures(await get("/v1/figures"));
-    } catch {
-      // shown by the view, or the connection is lost
+/**
+ * Calls `each(figures)` about once a second while it is wanted; returns a function that ends that. The broker sends the figures
+ * only while a page shows them: with many services they are long.
+ */
+export function watchFigures(each) {
+  if (data.figures !== null && Date.now() - data.figuresAt < 3 * POLL) each(data.figures);
+  if (data.session && data.session.tap) return subscribe("monitor.figures", (_topic, frames) => each(takeFigures(JSON.parse(text(frames)))));
+  let ended = !(data.session && data.session.inspect);
+  async function ask() {
+    if (ended) return;
+    if (document.visibilityState === "visible" && data.connected) {
+      try {
+        const found = takeFigures(await get("/v1/figures"));
+        if (!ended) each(found);
+      } catch {
+        // shown by the page, or the connection is lost
+      }
     }
+    setTimeout(ask, POLL);
   }
-  setTimeout(() => fetchFigures(from), POLL);
+  ask();
+  return () => {
+    ended = true;
+  };
+}
+
+function takeFigures(figures) {
+  data.figures = figures;
+  data.figuresAt = Date.now();
+  if (data.draining !== figures.draining) {
+    data.draining = figures.draining;
+    notify();
+  }
+  return figures;
 }
 
 function openSocket() {
@@ -65,8 +82,6 @@ function openSocket() {
   socket.onopen = () => {
     delay = 500;
     data.connected = true;
-    if (data.session.tap) send({ op: "subscribe", topic: "monitor.figures" });
-    else if (data.session.inspect) fetchFigures(socket);
     for (const prefix of topics.keys()) send({ op: "subscribe", topic: prefix });
     notify();
   };
@@ -85,7 +100,6 @@ function send(message) {
 
 function receive(message) {
   if (message.op === "message") {
-    if (message.topic === "monitor.figures") takeFigures(JSON.parse(text(message.frames)));
     for (const [prefix, functions] of topics) {
       if (message.topic.startsWith(prefix)) for (const each of functions) each(message.topic, message.frames);
     }
@@ -100,26 +114,6 @@ function receive(message) {
   } else if (message.op === "failure") {
     open.delete(message.id);
     call.reject(Object.assign(new Error(message.problem.detail || message.problem.title), { problem: message.problem }));
-  }
-}
-
-function takeFigures(figures) {
-  data.figures = figures;
-  push(data.total, figures);
-  const seen = new Set();
-  for (const row of figures.services) {
-    seen.add(row.name);
-    if (!data.history.has(row.name)) data.history.set(row.name, newSeries());
-    push(data.history.get(row.name), row);
-  }
-  for (const name of data.history.keys()) if (!seen.has(name)) data.history.delete(name);
-  notify();
-}
-
-function push(series, row) {
-  for (const [name, value] of [["rate", row.rate], ["p99", row.p99_us], ["queued", row.queued], ["failed", row.failed_rate]]) {
-    series[name].push(value || 0);
-    if (series[name].length > HISTORY) series[name].shift();
   }
 }
 

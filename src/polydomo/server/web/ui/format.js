@@ -33,11 +33,13 @@ export function bytes(value) {
   return `${unit && value < 100 ? value.toPrecision(2) : Math.round(value)} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
 }
 
-/** An ISO 8601 time or seconds since the epoch in the reader's time zone: the time of day, with the date if that is not today. */
-export function clock(value) {
+/** An ISO 8601 time or seconds since the epoch in the reader's time zone: the time of day, with the date if that is not today;
+ * with milliseconds if asked. */
+export function clock(value, fine = false) {
   const date = new Date(typeof value === "number" ? value * 1000 : value);
   if (Number.isNaN(date.getTime())) return "–";
-  return date.toDateString() === new Date().toDateString() ? date.toLocaleTimeString([], { hour12: false }) : dateTime(date);
+  const text = date.toDateString() === new Date().toDateString() ? date.toLocaleTimeString("en-GB") : dateTime(date);
+  return fine ? `${text}.${String(date.getMilliseconds()).padStart(3, "0")}` : text;
 }
 
 /** The date and time in a time zone, such as that of a schedule: 2026-01-31 02:30:00 Europe/Berlin. */
@@ -60,4 +62,35 @@ const NATURAL = new Intl.Collator("en", { numeric: true });
 export function compare(a, b) {
   if (typeof a === "string" && typeof b === "string") return NATURAL.compare(a, b) || (a < b ? -1 : a > b ? 1 : 0);
   return a < b ? -1 : a > b ? 1 : 0;
+}
+
+/** A share of a whole: 0 %, 0.4 %, 37 %. */
+export function percent(part) {
+  if (part === undefined || part === null || Number.isNaN(part)) return "–";
+  const value = part * 100;
+  return `${value > 0 && value < 10 ? value.toPrecision(2).replace(/\.?0+$/, "") : Math.round(value)} %`;
+}
+
+/** The time of a tick of an axis, in milliseconds: with seconds if ticks are closer than a minute, with the date at midnight. */
+export function axisTime(value, step) {
+  const date = new Date(value);
+  if (step >= 3600e3 && date.getHours() === 0 && date.getMinutes() === 0) return date.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+  return date.toLocaleTimeString("en-GB", step < 60e3 ? {} : { hour: "2-digit", minute: "2-digit" });
+}
+
+/** How long ago an ISO 8601 time was: "12 s ago". */
+export function ago(value) {
+  const past = Date.now() - new Date(value).getTime();
+  return Number.isNaN(past) ? "–" : past < 1000 ? "now" : `${duration(Math.round(past / 1000) * 1e6)} ago`;
+}
+
+/** "1 worker", "3 workers". */
+export function plural(number, noun) {
+  return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+/** An id of a client as text: its bytes in hexadecimal if they are not printable. */
+export function printable(text) {
+  if (!/[\u0000-\u001f\u007f-\u009f\ufffd\udc80-\udcff]|\\x/.test(text || "")) return text;
+  return [...text].map((one) => one.codePointAt(0).toString(16).slice(-2).padStart(2, "0")).join("");
 }

@@ -1,85 +1,68 @@
-// The frame of the page: navigation, summary, theme, keyboard. Each view is a module with `show(place, parameter)` that fills
-// the place and returns a function that ends it.
+// The frame of the page: navigation, connection, theme, keyboard. pages.js lists the pages.
 
 import { h, put, setText } from "./dom.js";
 import { connect, data, watch } from "./feed.js";
-import { bytes, count, duration, rate } from "./format.js";
+import { empty } from "./parts.js";
+import { DETAILS, KEYS, TABS, parse, tabOf } from "./pages.js";
 import { logIn, showSignIn } from "./session.js";
-import { sparkline } from "./sparkline.js";
-
-const VIEWS = [
-  ["services", "Services", "s"],
-  ["workers", "Workers", "w"],
-  ["clients", "Clients", "c"],
-  ["requests", "Requests", "r"],
-  ["flow", "Flow", "f"],
-  ["jobs", "Jobs", "j"],
-  ["logs", "Logs", "l"],
-  ["topics", "Topics", "t"],
-  ["catalog", "Catalog", "a"],
-  ["bridges", "Bridges", "b"],
-  ["try", "Try", "y"],
-];
-const HIDDEN = ["service", "request"]; // reached by links only
 
 const place = document.getElementById("view");
 let leave = null;
 let current = "";
 
 function showNavigation() {
-  put(document.getElementById("nav"), h("ul", null, VIEWS.map(([name, title, key]) =>
-    h("li", null, h("a", { href: `#/${name}`, title: `${title} (g ${key})`, dataset: { view: name } }, title)))));
+  put(document.getElementById("nav"), h("ul", null, TABS.map(([name, title, key]) =>
+    h("li", null, h("a", { href: `#/${name}`, title: `${title} (g ${key})`, dataset: { tab: name } }, title)))));
+}
+
+function mark(links, found) {
+  for (const link of links) {
+    if (found(link)) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+/** The pages under the current tab, if there are several. */
+function showPages(tab, page) {
+  const [, , , pages] = tab || [null, null, null, []];
+  const under = document.getElementById("pages");
+  under.hidden = pages.length < 2;
+  put(under, h("ul", null, pages.map(([name, title]) => h("li", null, h("a", { href: `#/${name}`, dataset: { view: name } }, title)))));
+  mark(under.querySelectorAll("a"), (link) => link.dataset.view === (DETAILS[page] || page));
 }
 
 async function route() {
-  const [, name = "services", parameter = ""] = /^#\/([a-z]+)(?:\/(.*))?$/.exec(location.hash) || [];
-  const known = [...VIEWS.map(([view]) => view), ...HIDDEN].includes(name) ? name : "services";
-  const here = `${known}/${parameter}`;
-  if (here === current) return;
-  current = here;
+  if (location.hash === current) return;
+  current = location.hash;
+  const here = current;
+  const { page, parameter, query } = parse(here);
+  const tab = tabOf(page);
   if (leave) leave();
   leave = null;
   put(place);
-  for (const link of document.querySelectorAll("nav a")) {
-    const active = link.dataset.view === known || (known === "service" && link.dataset.view === "services") || (known === "request" && link.dataset.view === "requests");
-    if (active) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+  mark(document.querySelectorAll("#nav a"), (link) => tab && link.dataset.tab === tab[0]);
+  showPages(tab, page);
+  document.body.dataset.page = tab ? page : "unknown";
+  if (!tab) {
+    document.title = "Not found – polydomo";
+    put(place, h("h1", null, "Not found"), empty(`There is no page “${page}”.`), h("p", null, "Pages: ", TABS.flatMap(([, , , pages]) => pages).map(([name, title], index) => [index ? ", " : "", h("a", { href: `#/${name}` }, title)])));
+    return;
   }
-  const view = await import(`/ui/views/${known}.js`);
+  const view = await import(`/ui/views/${page}.js`);
   if (here !== current) return;
-  document.title = `${view.title} – polydomo`;
-  leave = view.show(place, decodeURIComponent(parameter));
+  document.title = `${parameter || view.title} – polydomo`;
+  leave = view.show(place, parameter, query);
 }
 
-function showSummary() {
-  const place = document.getElementById("summary");
-  const items = [
-    ["Requests/s", () => rate(data.figures.rate), () => data.total.rate, "rate", rate],
-    ["p99", () => (data.figures.p99_us ? duration(data.figures.p99_us) : "–"), () => data.total.p99, "p99", duration],
-    ["Queued", () => count(data.figures.queued), () => data.total.queued, "queued", count],
-    ["Failures/s", () => rate(data.figures.failed_rate), () => data.total.failed, "failed", rate],
-    ["Workers", () => count(sum(data.figures.workers))],
-    ["Connections", () => count(data.figures.connections)],
-    ["Held", () => bytes(data.figures.held_bytes)],
-    ["Up", () => duration(data.figures.uptime_us)],
-  ].map(([title, value, series, kind, format]) => {
-    const number = h("dd", null, "–");
-    const line = series && sparkline(`${title} of the last two minutes`, kind, 120, 26);
-    return { element: h("div", null, h("dt", null, title), number, line ? line.element : null), update() {
-      setText(number, value());
-      if (line) line.draw(series(), format);
-    } };
-  });
-  put(place, h("dl", null, items.map((item) => item.element)));
+function showConnection() {
+  const status = document.getElementById("connection");
   watch(() => {
     if (data.signedOut) return signIn();
     showMissing();
-    const status = document.getElementById("connection");
-    const text = !data.connected ? "Not connected. Trying again …" : data.figures === null ? (data.session.inspect ? "Connected, waiting for figures" : "Connected, without the right to see figures") : data.figures.draining ? "The broker is shutting down" : `Live: ${data.figures.address}`;
+    const text = !data.connected ? "Not connected. Trying again …" : !data.session.inspect ? "Connected, without the right to see figures" : data.draining ? "The broker is shutting down" : `Connected to ${data.address || location.host}`;
     setText(status, text);
-    status.className = data.connected ? "live" : "lost";
+    status.className = data.connected ? (data.draining ? "draining" : "live") : "lost";
     document.body.classList.toggle("stale", !data.connected);
-    if (data.figures !== null) for (const item of items) item.update();
   });
 }
 
@@ -111,30 +94,35 @@ function signIn() {
   showSignIn(place, problem);
 }
 
-function sum(counts) {
-  return Object.values(counts || {}).reduce((total, one) => total + one, 0);
-}
-
 function keyboard() {
   let prefix = false;
+  const pages = { ...KEYS, ...Object.fromEntries(TABS.map(([name, , key]) => [key, name])) };
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
-    const view = prefix && VIEWS.find(([, , key]) => key === event.key);
+    const page = prefix && pages[event.key];
     prefix = event.key === "g";
-    if (view) location.hash = `#/${view[0]}`;
+    if (page) location.hash = `#/${page}`;
     else if (event.key === "/") {
       const search = document.querySelector("main input[type=search]");
       if (search) search.focus();
       event.preventDefault();
     } else if (event.key === "?") help();
   });
+  document.getElementById("help").addEventListener("click", help);
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault(); // the address names the page
+    place.focus();
+  });
 }
 
 function help() {
   const dialog = document.getElementById("dialog");
-  put(dialog, h("h2", { id: "dialog-title" }, "Keyboard"), h("dl", { class: "keys" },
-    VIEWS.map(([, title, key]) => [h("dt", null, h("kbd", null, "g"), " ", h("kbd", null, key)), h("dd", null, title)]),
-    h("dt", null, h("kbd", null, "/")), h("dd", null, "Filter")),
+  const titles = Object.fromEntries(TABS.flatMap(([, , , pages]) => pages));
+  const keys = [...TABS.map(([name, , key]) => [key, name]), ...Object.entries(KEYS)];
+  const row = (text, ...names) => [h("dt", null, names.map((name, index) => [index ? " " : "", h("kbd", null, name)])), h("dd", null, text)];
+  put(dialog, h("h2", { id: "dialog-title" }, "Keyboard shortcuts"), h("dl", { class: "keys" },
+    keys.map(([key, name]) => row(titles[name], "g", key)),
+    row("Filter this page", "/"), row("Read the values of a chart that has the focus", "←", "→"), row("Close a dialog", "Esc"), row("This help", "?")),
     h("form", { method: "dialog" }, h("button", null, "Close")));
   dialog.showModal();
 }
@@ -153,8 +141,9 @@ function theme() {
 const problem = await logIn();
 theme();
 showNavigation();
-showSummary();
+showConnection();
 keyboard();
 window.addEventListener("hashchange", () => data.signedOut || route());
 await connect();
+if (!location.hash) history.replaceState(null, "", "#/overview");
 if (!data.signedOut) route();

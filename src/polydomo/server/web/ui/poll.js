@@ -1,7 +1,8 @@
 // Data that is not pushed is fetched every few seconds while the page is visible.
 
-import { empty, put } from "./dom.js";
+import { put } from "./dom.js";
 import { get } from "./feed.js";
+import { explain } from "./parts.js";
 
 const EVERY = 2000;
 
@@ -35,10 +36,3 @@ export function poll(path, take, place, every = EVERY) {
   };
 }
 
-/** What to show for a failed request. */
-export function explain(error) {
-  if (error.status === 401) return empty("This broker asks for a token. Open the dashboard with", "polydomo open");
-  if (error.status === 403) return empty(`Not permitted: ${error.message}`);
-  if (error.status === 404) return empty(error.message);
-  return empty(`Could not load: ${error.message}. Trying again.`);
-}

@@ -7,7 +7,7 @@ import { h, put } from "./dom.js";
 export async function logIn() {
   const found = /^#token=([0-9a-f]+)/.exec(location.hash);
   if (!found) return "";
-  history.replaceState(null, "", "#/services");
+  history.replaceState(null, "", "#/overview");
   const response = await fetch("/v1/session", { method: "POST", body: found[1] });
   return response.ok ? "" : "The code in the address was used before, or has expired.";
 }

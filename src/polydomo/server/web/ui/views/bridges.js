@@ -1,8 +1,8 @@
-// Bridges to other brokers, and peers that connected or disconnected recently.
+// Bridges to other brokers.
 
-import { h, put, state } from "../dom.js";
-import { data, watch } from "../feed.js";
-import { clock, count } from "../format.js";
+import { h } from "../dom.js";
+import { count } from "../format.js";
+import { empty, heading, state } from "../parts.js";
 import { poll } from "../poll.js";
 import { table } from "../table.js";
 
@@ -14,20 +14,16 @@ export function show(place) {
     caption: "Bridges",
     key: (row) => row.worker,
     sort: "worker",
-    nothing: "No bridge is open. Join two brokers with: polydomo up --bridge tcp://OTHER:5246",
+    nothing: empty("No bridge is open. Join two brokers with:", "polydomo up --bridge tcp://OTHER:5246"),
     columns: [
       { key: "worker", title: "Bridge" },
-      { key: "state", title: "State", cell: (row) => state(row.state) },
-      { key: "peer", title: "Address" },
+      { key: "state", title: "State", cell: (row) => state(row.state, row.cause) },
+      { key: "peer", title: "Address", grow: 100 },
       { key: "held", title: "Requests there", number: true, cell: (row) => count(row.held) },
       { key: "done", title: "Answered", number: true, cell: (row) => count(row.done) },
       { key: "credit", title: "Window left", number: true, wide: true, cell: (row) => count(row.credit) },
     ],
   });
-  const events = h("ol", { class: "steps" });
-  place.append(h("h1", null, "Bridges"), errors, bridges.element, h("h2", null, "Recent events"), events);
-  const update = () => data.figures && put(events, [...data.figures.events].reverse().map((one) => h("li", null, h("time", null, clock(one.time)), " ", one.name, " ", state(one.state), " ", one.cause)));
-  update();
-  const ends = [watch(update), poll(() => "/v1/workers", (rows) => bridges.set(rows.filter((row) => row.protocol === "bridge")), errors)];
-  return () => ends.forEach((end) => end());
+  place.append(heading("Bridges"), errors, bridges.element);
+  return poll(() => "/v1/workers", (rows) => bridges.set(rows.filter((row) => row.protocol === "bridge")), errors);
 }

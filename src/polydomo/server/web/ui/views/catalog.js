@@ -1,6 +1,7 @@
 // The catalog: services that registered themselves over DBP, and the services of all other protocols.
 
-import { h, state } from "../dom.js";
+import { h } from "../dom.js";
+import { empty, heading, state } from "../parts.js";
 import { poll } from "../poll.js";
 import { table } from "../table.js";
 
@@ -13,16 +14,16 @@ export function show(place) {
     key: (row) => row.name,
     sort: "name",
     filter: (row) => `${row.name} ${row.protocol} ${row.address}`,
-    nothing: "The catalog is empty.",
+    nothing: empty("The catalog is empty: no worker offers a service, and none registered over DBP."),
     columns: [
-      { key: "name", title: "Service" },
-      { key: "state", title: "State", cell: (row) => state(row.state || "ready") },
+      { key: "name", title: "Service", grow: 40 },
+      { key: "state", title: "State", cell: (row) => state(row.state || "ready", row.cause) },
       { key: "protocol", title: "Protocol", cell: (row) => row.protocol || "dbp" },
       { key: "address", title: "Address", wide: true, cell: (row) => row.address || row.ip || "–" },
-      { key: "info", title: "Details", wide: true, cell: (row) => details(row) },
+      { key: "info", title: "Details", grow: 60, cell: (row) => details(row) },
     ],
   });
-  place.append(errors, entries.element);
+  place.append(heading("Catalog"), errors, entries.element);
   return poll(() => "/v1/catalog", (found) => entries.set(Array.isArray(found) ? found : Object.entries(found).map(([name, info]) => ({ name, ...info }))), errors, 5000);
 }
 

@@ -1,41 +1,71 @@
-// Open requests and why each waits; any request can be found by its id.
+// Requests: open ones and why each waits, finished, failed and slow ones from the journal. The filters are part of the address.
 
-import { h, state } from "../dom.js";
-import { count, duration } from "../format.js";
 import { cancelRequest } from "../actions.js";
+import { h } from "../dom.js";
+import { finishedRequests } from "../finished.js";
+import { count, duration } from "../format.js";
+import { address } from "../pages.js";
+import { cli, empty, filters, heading, requestLink, serviceLink, state } from "../parts.js";
 import { poll } from "../poll.js";
 import { table } from "../table.js";
 
 export const title = "Requests";
 
-export function show(place) {
-  const errors = h("div");
-  const id = h("input", { type: "text", required: true, placeholder: "01K…", "aria-label": "Request id", spellcheck: "false", autocomplete: "off" });
-  const search = h("form", { class: "find", onsubmit: (event) => {
+const KINDS = [["open", "Open"], ["finished", "Finished"], ["failed", "Failed"], ["slow", "Slow"]];
+const SINCE = [["15m", "last 15 min"], ["1h", "last hour"], ["6h", "last 6 h"], ["24h", "last 24 h"], ["7d", "last 7 days"]];
+const FIELDS = [["service", "Service"], ["client", "Client (c7 or address)"], ["principal", "Principal"], ["worker", "Worker (w3)"], ["id", "Any id: request, job, client's own, trace"]];
+
+export function show(place, _parameter, query) {
+  const kind = KINDS.some(([key]) => key === query.get("show")) ? query.get("show") : query.has("show") || [...query.keys()].length === 0 ? "open" : "finished";
+  const now = Object.fromEntries([...FIELDS.map(([key]) => key), "from", "slower"].map((key) => [key, query.get(key) || ""]));
+  const tabs = filters("Which requests", KINDS.map(([key, title]) => ({ key, title, href: address("requests", "", { ...now, show: key }) })));
+  tabs.select(kind);
+  const inputs = FIELDS.map(([key, title]) => h("input", { type: key === "service" ? "search" : "text", name: key, placeholder: title, "aria-label": title, value: now[key], autocomplete: "off", spellcheck: "false" }));
+  const since = kind === "open" ? null : h("select", { name: "from", "aria-label": "Time", onchange: () => apply() }, SINCE.map(([value, text]) => h("option", { value, selected: value === (now.from || "1h") }, text)));
+  const slower = kind === "slow" ? h("input", { type: "text", name: "slower", class: "short", "aria-label": "Slower than", title: "Slower than", value: now.slower || "500ms" }) : null;
+  const form = h("form", { class: "find", onsubmit: (event) => {
     event.preventDefault();
-    location.hash = `#/request/${encodeURIComponent(id.value.trim())}`;
-  } }, h("label", null, "Find a request by its id ", id), h("button", null, "Show"));
+    apply();
+  } }, since, slower ? h("label", null, "slower than ", slower) : null, inputs, h("button", { class: "primary" }, "Search"), FIELDS.some(([key]) => now[key]) ? h("a", { href: address("requests", "", { show: kind }) }, "Clear") : null);
+  place.append(heading("Requests"), tabs.element, form);
+
+  function apply() {
+    const next = address("requests", "", { show: kind, ...Object.fromEntries([...new FormData(form)].map(([key, value]) => [key, value.trim()])) });
+    if (next === location.hash) load();
+    else location.hash = next;
+  }
+
+  let load = () => {};
+  if (kind === "open") return showOpen(place, now);
+  const requests = finishedRequests("Finished requests", { slowest: kind === "slow", nothing: `No ${kind === "finished" ? "" : `${kind} `}request in this time matches.` });
+  place.append(requests.element);
+  load = () => requests.load({ ...now, from: `-${now.from || "1h"}`, state: kind === "failed" ? "failed" : "", slower: kind === "slow" ? now.slower || "500ms" : "" });
+  load();
+  return () => {};
+}
+
+function showOpen(place, now) {
+  const errors = h("div");
+  const wanted = (row) => ["service", "client", "worker"].every((key) => !now[key] || String(row[key] || "").includes(now[key])) && (!now.id || [row.request, row.client_id].includes(now.id));
   const requests = table({
     caption: "Open requests",
     key: (row) => String(row.request),
     sort: "age",
     descending: true,
-    filter: (row) => `${row.request} ${row.service} ${row.client} ${row.worker} ${row.state} ${row.why}`,
-    link: (row) => `#/request/${encodeURIComponent(row.request)}`,
-    nothing: "No request is open.",
+    nothing: empty("No request is open. Finished ones are under Finished. Make one:", cli('call upper "hello, world"')),
     columns: [
-      { key: "request", title: "Request" },
-      { key: "service", title: "Service" },
+      { key: "request", title: "Request", grow: 25, cell: (row) => requestLink(row.request) },
+      { key: "service", title: "Service", grow: 35, cell: (row) => serviceLink(row.service) },
       { key: "state", title: "State", cell: (row) => state(row.state) },
       { key: "age", title: "Age", number: true, sort: (row) => row.age_us, cell: (row) => duration(row.age_us) },
-      { key: "why", title: "Why" },
-      { key: "attempts", title: "Attempts", number: true, wide: true, cell: (row) => count(row.attempts) },
+      { key: "why", title: "Why", grow: 40 },
+      { key: "attempts", title: "Attempts", number: true, wide: true, extra: true, cell: (row) => count(row.attempts) },
       { key: "client", title: "Client", wide: true },
-      { key: "worker", title: "Worker", wide: true, cell: (row) => row.worker || "–" },
+      { key: "worker", title: "Worker", wide: true },
       { key: "protocol", title: "Protocol", wide: true },
-      { key: "action", title: "", make: (row) => ({ element: h("button", { type: "button", class: "small", onclick: () => cancelRequest(row.request) }, "Cancel"), update() {} }) },
+      { key: "action", title: "", actions: true, make: (row) => ({ element: h("button", { type: "button", class: "small", onclick: () => cancelRequest(row.request) }, "Cancel"), update() {} }) },
     ],
   });
-  place.append(search, errors, requests.element);
-  return poll(() => "/v1/requests", (rows) => requests.set(rows), errors);
+  place.append(errors, requests.element);
+  return poll(() => "/v1/requests", (rows) => requests.set(rows.filter(wanted)), errors);
 }

@@ -1,71 +1,144 @@
-// One service: its trends, its workers, and a form to call it.
+// One service: how it does, why it fails, its workers, requests, logs, limits and schema, and a form to call it.
 
-import { h, put, setText, state } from "../dom.js";
-import { call, data, get, text, watch } from "../feed.js";
-import { count, duration, rate } from "../format.js";
-import { pause, resume } from "../actions.js";
+import { serviceActions } from "../actions.js";
+import { rangeOf } from "../charts/range.js";
+import { h, put } from "../dom.js";
+import { get } from "../feed.js";
+import { finishedRequests } from "../finished.js";
+import { ago, count, duration } from "../format.js";
+import { serviceState } from "../health.js";
+import { TILES, charts, figuresOf, tiles } from "../history.js";
+import { address } from "../pages.js";
+import { cli, empty, explain, facts, filters, heading, name, requestLink, section, state } from "../parts.js";
 import { poll } from "../poll.js";
-import { sparkline } from "../sparkline.js";
 import { table } from "../table.js";
-import { columns } from "./workers.js";
+import { logList } from "./logs.js";
+import { tryForm } from "./try.js";
+import { workerTable } from "./workers.js";
 
 export const title = "Service";
 
-const TRENDS = [
-  ["Requests/s", "rate", rate, (row) => row.rate],
-  ["p99", "p99", (us) => (us ? duration(us) : "–"), (row) => row.p99_us],
-  ["Queue", "queued", count, (row) => row.queued],
-  ["Failures/s", "failed", rate, (row) => row.failed_rate],
-];
+const TABS = { summary: ["Summary", showSummary], requests: ["Requests", showRequests], workers: ["Workers", showWorkers], logs: ["Logs", showLogs], settings: ["Limits and schema", showSettings], try: ["Try", showTry] };
 
-export function show(place, name) {
+export function show(place, service, query) {
+  const tab = TABS[query.get("tab")] ? query.get("tab") : "summary";
   const word = h("span");
-  const trends = TRENDS.map(([title, series, format, value]) => {
-    const line = sparkline(`${title} of the last two minutes`, series, 260, 64);
-    const number = h("dd", null, "–");
-    return { element: h("div", { class: "card" }, h("dt", null, title), number, line.element), update(row) {
-      setText(number, format(value(row)));
-      const history = data.history.get(name);
-      if (history) line.draw(history[series], format);
-    } };
-  });
-  const errors = h("div");
-  const workers = table({ caption: `Workers of ${name}`, key: (row) => row.worker, sort: "worker", filter: (row) => `${row.worker} ${row.peer} ${row.state}`, nothing: "No worker offers this service.", columns: columns().filter((column) => column.key !== "services") });
-  place.append(
-    h("p", null, h("a", { href: "#/services" }, "← Services")),
-    h("h1", null, name, " ", word),
-    h("p", { class: "actions" }, h("button", { type: "button", onclick: () => pause(name) }, "Pause"), h("button", { type: "button", onclick: () => resume(name) }, "Resume")),
-    h("dl", { class: "cards" }, trends.map((one) => one.element)),
-    h("h2", null, "Call"), form(name),
-    h("h2", null, "Workers"), errors, workers.element);
-  const update = () => {
-    const row = data.figures && data.figures.services.find((one) => one.name === name);
-    if (!row) return put(word, data.figures ? state("unknown") : "");
-    put(word, state(row.state));
-    for (const one of trends) one.update(row);
+  const actions = serviceActions("");
+  const notice = h("div");
+  const tabs = filters("Parts of this service", Object.entries(TABS).map(([key, [title]]) => ({ key, title, href: address("service", service, { tab: key === "summary" ? "" : key }) })));
+  tabs.select(tab);
+  const body = h("div");
+  place.append(h("p", { class: "back" }, h("a", { href: "#/services" }, "← Services")), heading([name(service), word], actions.element), notice, tabs.element, body);
+  const end = TABS[tab][1](body, service, query);
+  const stop = poll(() => `/v1/service/${encodeURIComponent(service)}`, ({ service: row }) => {
+    actions.element.hidden = tabs.element.hidden = body.hidden = !row;
+    put(notice, row ? diagnosis(row) : unknown(service));
+    put(word, row ? state(serviceState(row), row.cause) : null);
+    if (row) actions.update(row);
+  }, notice);
+  return () => {
+    stop();
+    if (end) end();
   };
-  update();
-  const ends = [watch(update), poll(() => "/v1/workers", (rows) => workers.set(rows.filter((row) => row.services.includes(name))), errors)];
+}
+
+/** A sentence about a service that is not well, and what helps. */
+function diagnosis(row) {
+  const busy = row.workers - (row.idle ?? row.workers);
+  if (row.state === "paused") return warning(`Paused: ${count(row.queued)} requests wait until it is resumed.`);
+  if (row.state === "drained") return warning("Drained: new requests are rejected until it is resumed.");
+  if (!row.workers && row.queued) return warning(`${count(row.queued)} requests wait, but no worker offers it.`);
+  if (row.queued && busy >= row.workers) return warning(`All ${count(row.workers)} workers are busy and ${count(row.queued)} requests wait, the oldest for ${duration(row.oldest_wait_us)}. More workers, or workers with more slots, shorten the wait.`);
+  return null;
+}
+
+const warning = (text) => h("p", { class: "verdict warn" }, text);
+
+function unknown(service) {
+  return empty(`There is no service “${service}”: no worker offers it, and no request waits for it.`, cli(`work ${/^[\w.-]+$/.test(service) ? service : "NAME"} -- COMMAND`));
+}
+
+function showSummary(place, service, query) {
+  const numbers = tiles(TILES);
+  const errors = h("div");
+  const workerErrors = h("div");
+  const history = charts(service, rangeOf(query.get("range")), (range) => window.history.replaceState(null, "", address("service", service, { range: range.key })), (points) => numbers.set(figuresOf(points)));
+  const reasons = errorTable();
+  const workers = workerTable(`Workers of ${service}`, false, empty("No worker offers this service."));
+  place.append(h("div", { class: "heading" }, h("h2", null, "History"), h("div", { class: "actions" }, history.picker)), numbers.element, history.element,
+    section("Errors by reason", errors, reasons.element), section("Workers", workerErrors, workers.element));
+  const ends = [history.end, poll(() => `/v1/errors?service=${encodeURIComponent(service)}`, (rows) => reasons.set(rows), errors, 5000), pollWorkers(service, workers, workerErrors)];
   return () => ends.forEach((end) => end());
 }
 
-function form(name) {
-  const body = h("textarea", { rows: 3, "aria-label": "Body of the request", spellcheck: "false" });
-  const answer = h("output", { class: "answer" });
+function errorTable() {
+  return table({
+    caption: "Errors by reason",
+    key: (row) => `${row.outcome} ${row.reason}`,
+    sort: "count",
+    descending: true,
+    nothing: empty("No request has failed since the broker started."),
+    columns: [
+      { key: "reason", title: "Reason", grow: 45 },
+      { key: "outcome", title: "Outcome", cell: (row) => state(row.outcome) },
+      { key: "count", title: "Count", number: true, cell: (row) => count(row.count) },
+      { key: "last", title: "Last", cell: (row) => ago(row.last) },
+      { key: "worker", title: "Last worker", cell: (row) => row.worker_name || row.worker },
+      { key: "example", title: "Last example", grow: 55, cell: (row) => row.example },
+      { key: "request", title: "Request", wide: true, cell: (row) => (row.request ? requestLink(row.request) : "–") },
+    ],
+  });
+}
+
+function pollWorkers(service, workers, errors) {
+  return poll(() => "/v1/workers", (rows) => workers.set(rows.filter((row) => row.services.includes(service))), errors);
+}
+
+function showWorkers(place, service) {
+  const errors = h("div");
+  const gone = h("div");
+  const workers = workerTable(`Workers of ${service}`, false, empty("No worker offers this service."));
+  place.append(errors, workers.element, gone);
+  const ends = [pollWorkers(service, workers, errors), poll(() => "/v1/gone", (found) => {
+    const rows = (found.worker || []).filter((row) => (row.services || []).includes(service)).reverse();
+    put(gone, rows.length ? section("Workers that left or were lost", h("ol", { class: "steps" }, rows.slice(0, 50).map((row) => h("li", null, h("time", null, ago(row.time)), h("span", { class: "event" }, name(row.name), state(row.state), h("span", { class: "note" }, row.cause)))))) : null);
+  }, h("div"), 5000)];
+  return () => ends.forEach((end) => end());
+}
+
+function showRequests(place, service, query) {
+  const kind = query.get("show") || "failed";
+  const link = (key) => address("service", service, { tab: "requests", show: key });
+  const kinds = filters("Which requests", [["failed", "Failed"], ["slow", "Slowest"], ["finished", "All"]].map(([key, title]) => ({ key, title, href: link(key) })));
+  kinds.select(kind);
+  const requests = finishedRequests(`Requests of ${service}`, { without: ["service"], slowest: kind === "slow", nothing: kind === "failed" ? "No request of this service failed in the last hour." : "No request of this service ended in the last hour." });
+  place.append(kinds.element, requests.element, h("p", null, h("a", { href: address("requests", "", { show: "finished", service }) }, "Search with more filters")));
+  requests.load({ service, from: "-1h", state: kind === "failed" ? "failed" : "", slower: kind === "slow" ? "1ms" : "" });
+  return null;
+}
+
+function showLogs(place, service) {
+  return logList(place, { service, level: "debug" });
+}
+
+function showSettings(place, service) {
+  const limits = h("div", null, "Loading …");
   const schema = h("div");
-  get(`/v1/schema/${encodeURIComponent(name)}`).then((found) => {
-    if (found) put(schema, h("details", null, h("summary", null, "Schema"), h("pre", null, JSON.stringify(found, null, 2))));
-  }).catch(() => {}); // most services have none
-  return h("form", { class: "call", onsubmit: async (event) => {
-    event.preventDefault();
-    put(answer, "Waiting …");
-    const began = performance.now();
-    try {
-      const reply = await call(name, [body.value], 30);
-      const parts = [...reply.parts, reply.frames].map((frames) => h("pre", null, text(frames)));
-      put(answer, parts, h("p", { class: "note" }, `${duration((performance.now() - began) * 1000)}, `, h("a", { href: `#/request/${encodeURIComponent(reply.request || "")}` }, "story")));
-    } catch (error) {
-      put(answer, h("p", { class: "error" }, error.message));
-    }
-  } }, body, schema, h("button", null, "Call"), answer);
+  place.append(section("Limits", limits), section("Schema", schema));
+  get(`/v1/service/${encodeURIComponent(service)}`).then(({ limits: found }) => put(limits, facts(Object.entries(found || {}).map(([key, value]) => [key.replace(/_us$/, "").replaceAll("_", " "), limit(key, value)])))).catch((error) => put(limits, explain(error)));
+  get(`/v1/schema/${encodeURIComponent(service)}`).then((found) => put(schema, found ? h("pre", null, JSON.stringify(found, null, 2)) : empty("No worker describes its parameters. A Python function with type annotations does.")))
+    .catch((error) => put(schema, explain(error)));
+  return null;
+}
+
+function limit(key, value) {
+  if (value === null) return "none";
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (typeof value === "object") return JSON.stringify(value);
+  return key.endsWith("_us") ? duration(value) : typeof value === "number" ? count(value) : String(value);
+}
+
+function showTry(place, service) {
+  place.append(tryForm(service));
+  return null;
 }

@@ -1,56 +1,40 @@
-// Services: rate, latency, queue and failures of each, with their last two minutes.
+// Services: state, rate, errors and latency of each, and the actions on it.
 
-import { state } from "../dom.js";
-import { data, watch } from "../feed.js";
-import { count, duration, rate } from "../format.js";
-import { sparkline } from "../sparkline.js";
+import { h } from "../dom.js";
+import { serviceActions } from "../actions.js";
+import { watchFigures } from "../feed.js";
+import { count, duration, percent, rate } from "../format.js";
+import { errorShare, serviceState } from "../health.js";
+import { cli, empty, heading, state } from "../parts.js";
 import { table } from "../table.js";
 
 export const title = "Services";
 
 const latency = (us) => (us ? duration(us) : "–"); // nothing was answered in the last second
-
-/** A column with a number and its sparkline. */
-function trend(key, title, series, format, value) {
-  return { key, title, number: true, sort: value, make(row) {
-    const line = sparkline(`${title} of ${row.name}`, series);
-    const number = document.createElement("span");
-    const element = document.createElement("span");
-    element.className = "trend";
-    element.append(line.element, number);
-    return { element, update(next) {
-      const text = format(value(next));
-      if (number.textContent !== text) number.textContent = text;
-      const history = data.history.get(next.name);
-      if (history) line.draw(history[series], format);
-    } };
-  } };
-}
+const RANK = { failing: 0, registering: 1, lost: 1, paused: 2, drained: 2, late: 3, "all-busy": 4, ready: 5 };
 
 export function show(place) {
   const services = table({
     caption: "Services",
     key: (row) => row.name,
-    sort: "rate",
-    descending: true,
-    filter: (row) => `${row.name} ${row.state} ${row.protocols.join(" ")}`,
+    sort: "state",
+    filter: (row) => `${row.name} ${serviceState(row)} ${row.protocols.join(" ")}`,
     link: (row) => `#/service/${encodeURIComponent(row.name)}`,
-    nothing: "No services yet. Start a worker, for example: polydomo work upper -- tr a-z A-Z",
+    nothing: empty("No services yet. Start a worker:", cli("work upper -- tr a-z A-Z")),
     columns: [
-      { key: "name", title: "Service" },
-      { key: "state", title: "State", cell: (row) => state(row.state) },
-      trend("rate", "Requests/s", "rate", rate, (row) => row.rate),
-      trend("p99", "p99", "p99", latency, (row) => row.p99_us),
-      { key: "p50_us", title: "Median", number: true, wide: true, cell: (row) => latency(row.p50_us) },
-      trend("queued", "Queue", "queued", count, (row) => row.queued),
-      trend("failed", "Failures/s", "failed", rate, (row) => row.failed_rate),
-      { key: "workers", title: "Busy/workers", number: true, cell: (row) => `${count(row.busy)}/${count(row.workers)}` },
-      { key: "oldest", title: "Oldest wait", number: true, wide: true, sort: (row) => row.oldest_wait_us, cell: (row) => (row.queued ? duration(row.oldest_wait_us) : "–") },
-      { key: "protocols", title: "Protocols", wide: true, cell: (row) => row.protocols.join(", ") },
+      { key: "name", title: "Service", grow: 100 },
+      { key: "state", title: "State", sort: (row) => RANK[serviceState(row)] ?? 4, cell: (row) => state(serviceState(row), row.cause) },
+      { key: "rate", title: "Requests/s", number: true, hint: "Answered in the last second", cell: (row) => rate(row.rate) },
+      { key: "errors", title: "Failed, 5 min", number: true, hint: "Share of requests that ended without a reply in the last five minutes", sort: (row) => errorShare(row) ?? -1, cell: (row) => (row.recent_failed ? h("span", { class: "error" }, percent(errorShare(row))) : errorShare(row) === null ? "–" : "0 %") },
+      { key: "p50_us", title: "p50", number: true, wide: true, hint: "Half of the requests of the last second were faster", cell: (row) => latency(row.p50_us) },
+      { key: "p99_us", title: "p99", number: true, wide: true, hint: "99 of 100 requests of the last second were faster", cell: (row) => latency(row.p99_us) },
+      { key: "queued", title: "Queue", number: true, cell: (row) => count(row.queued) },
+      { key: "oldest", title: "Oldest wait", number: true, extra: true, wide: true, sort: (row) => row.oldest_wait_us, cell: (row) => (row.queued ? duration(row.oldest_wait_us) : "–") },
+      { key: "workers", title: "Busy workers", number: true, cell: (row) => `${count(row.busy ?? 0)} of ${count(row.workers)}` },
+      { key: "protocols", title: "Protocols", extra: true, wide: true, cell: (row) => row.protocols.join(", ") },
+      { key: "action", title: "", actions: true, make: () => serviceActions("small") },
     ],
   });
-  place.append(services.element);
-  const update = () => data.figures && services.set(data.figures.services);
-  update();
-  return watch(update);
+  place.append(heading("Services"), services.element);
+  return watchFigures((figures) => services.set(figures.services));
 }

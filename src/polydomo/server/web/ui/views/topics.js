@@ -3,6 +3,7 @@
 import { h, put } from "../dom.js";
 import { subscribe, text } from "../feed.js";
 import { bytes } from "../format.js";
+import { cli, empty, heading } from "../parts.js";
 import { poll } from "../poll.js";
 import { table } from "../table.js";
 
@@ -26,15 +27,15 @@ export function show(place) {
     key: (row) => row.topic,
     sort: "topic",
     filter: (row) => row.topic,
-    nothing: "No topic has a value. Publish one: polydomo publish weather.oslo snow",
+    nothing: empty("No topic has a value. Publish one:", cli("publish weather.oslo snow")),
     columns: [
-      { key: "topic", title: "Topic" },
+      { key: "topic", title: "Topic", grow: 40 },
       { key: "bytes", title: "Size", number: true, sort: (row) => row.size_bytes, cell: (row) => bytes(row.size_bytes) },
-      { key: "value", title: "Last value", wide: true, cell: (row) => row.value ?? "not text" },
-      { key: "look", title: "", make: (row) => ({ element: h("button", { type: "button", class: "small", onclick: () => look(row.topic) }, "Follow"), update() {} }) },
+      { key: "value", title: "Last value", grow: 60, cell: (row) => row.value ?? "not text" },
+      { key: "look", title: "", actions: true, make: (row) => ({ element: h("button", { type: "button", class: "small", onclick: () => look(row.topic) }, "Follow"), update() {} }) },
     ],
   });
-  place.append(value, errors, topics.element);
+  place.append(heading("Topics"), value, errors, topics.element);
   const stop = poll(() => "/v1/topics", (rows) => topics.set(rows), errors);
   return () => {
     stop();

@@ -1,10 +1,10 @@
 // Try services over HTTP: a form for each typed service, made from /openapi.json, and one for any other service.
 
-import { empty, h, put } from "../dom.js";
+import { h, put } from "../dom.js";
 import { data, get } from "../feed.js";
 import { duration } from "../format.js";
 import { field, group, resolve } from "../fields.js";
-import { explain } from "../poll.js";
+import { empty, explain, heading } from "../parts.js";
 
 export const title = "Try services";
 
@@ -14,7 +14,7 @@ export function show(place, chosen) {
   const list = h("div", null, h("p", null, "Loading …"));
   const search = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter services", oninput: () => filter(list, search.value) });
   place.append(
-    h("h1", null, "Try services"),
+    heading("Try services"),
     h("p", { class: "note" }, "Calls are made with POST /v1/call. The descriptions come from ", h("a", { href: "/openapi.json" }, "/openapi.json"), "."),
     h("h2", null, "Typed services"), h("p", { class: "tools" }, search), list,
     h("h2", null, "Any service"), untyped());
@@ -31,7 +31,7 @@ export function show(place, chosen) {
 
 function services(document, chosen) {
   const paths = Object.entries(document.paths || {});
-  if (!paths.length) return empty("No worker describes its service. See “Typed services” in docs/http.md, or declare one in", "http.tools");
+  if (!paths.length) return empty("No worker describes its service. A Python function with type annotations does. Every service can be called with the form below.");
   return paths.map(([path, item]) => service(document, path, item.post, chosen));
 }
 
@@ -41,11 +41,7 @@ function service(document, path, operation, chosen) {
     h("summary", null, h("strong", null, operation.operationId), " ", operation.summary === operation.operationId ? "" : operation.summary));
   function open() {
     if (!element.open || element.childElementCount > 1) return;
-    const [media, content] = Object.entries(operation.requestBody.content)[0];
-    const [schema] = resolve(content.schema, document);
-    const arguments_ = media !== "application/json" ? textBody() : schema.properties ? group("", schema, document, true) : field("body", schema, document, true);
-    if (operation.description && operation.description !== operation.summary) element.append(h("p", null, operation.description));
-    element.append(form(() => path, media, arguments_));
+    element.append(...typedForm(document, path, operation).filter(Boolean));
   }
   if (chosen && chosen === operation.operationId) {
     element.open = true;
@@ -53,6 +49,24 @@ function service(document, path, operation, chosen) {
     requestAnimationFrame(() => element.scrollIntoView());
   }
   return element;
+}
+
+/** The form of one service: made from its schema if it has one. */
+export function tryForm(name) {
+  const place = h("div", null, "Loading …");
+  const plain = () => form(() => `/v1/call/${encodeURIComponent(name)}`, "application/octet-stream", textBody());
+  get("/openapi.json").then((document) => {
+    const found = Object.entries(document.paths || {}).find(([, item]) => item.post.operationId === name);
+    put(place, found ? typedForm(document, found[0], found[1].post) : plain());
+  }).catch(() => put(place, plain()));
+  return place;
+}
+
+function typedForm(document, path, operation) {
+  const [media, content] = Object.entries(operation.requestBody.content)[0];
+  const [schema] = resolve(content.schema, document);
+  const arguments_ = media !== "application/json" ? textBody() : schema.properties ? group("", schema, document, true) : field("body", schema, document, true);
+  return [operation.description && operation.description !== operation.summary ? h("p", null, operation.description) : null, form(() => path, media, arguments_)];
 }
 
 function untyped() {
@@ -72,7 +86,7 @@ function form(path, media, part) {
   const answer = h("output", { class: "answer" });
   const partials = h("input", { type: "checkbox" });
   const time = h("input", { type: "text", inputmode: "decimal", value: "30", class: "short", "aria-label": "Timeout in seconds" });
-  const button = h("button", null, "Call");
+  const button = h("button", { class: "primary" }, "Call");
   return h("form", { class: "call", novalidate: true, onsubmit: async (event) => {
     event.preventDefault();
     let body;
@@ -104,7 +118,7 @@ async function send(path, media, body, timeout, partials, answer) {
   else put(place, h("pre", { class: response.ok ? "" : "error" }, pretty(response, await response.text())));
   const story = response.headers.get("Polydomo-Request");
   put(answer, place,
-    h("p", { class: "note" }, `${response.status} ${response.statusText}, ${duration((performance.now() - began) * 1000)}`, story ? [", ", h("a", { href: `#/request/${encodeURIComponent(story)}` }, "story")] : null),
+    h("p", { class: "note" }, `${response.status} ${response.statusText}, ${duration((performance.now() - began) * 1000)}`, story ? [", ", h("a", { href: `#/request/${encodeURIComponent(story)}` }, "its history")] : null),
     h("details", null, h("summary", null, "As a curl command"), h("pre", null, curl(path, headers, body))));
 }
 

@@ -1,0 +1,66 @@
+// Schedules: when each runs next, in its own time zone, and a form to add one.
+
+import { ask, removeSchedule, runSchedule } from "../actions.js";
+import { h, put } from "../dom.js";
+import { data } from "../feed.js";
+import { duration, inZone } from "../format.js";
+import { cli, empty, heading, section, serviceLink } from "../parts.js";
+import { poll } from "../poll.js";
+import { table } from "../table.js";
+
+export const title = "Schedules";
+
+export function show(place) {
+  const errors = h("div");
+  const schedules = table({
+    caption: "Schedules",
+    key: (row) => row.name,
+    sort: "name",
+    nothing: empty("No schedules. Add one below, or with:", cli('schedule add nightly "30 2 * * *" backup all --zone Europe/Berlin')),
+    columns: [
+      { key: "name", title: "Schedule", grow: 35 },
+      { key: "service", title: "Service", grow: 35, cell: (row) => serviceLink(row.service) },
+      { key: "when", title: "When", cell: (row) => row.when },
+      { key: "next", title: "Next run", cell: (row) => row.problem || (row.next ? inZone(row.next, row.zone) : "–") },
+      { key: "in", title: "In", number: true, cell: (row) => (row.next ? duration(Math.max(0, Date.parse(row.next) - Date.now()) * 1000) : "–") },
+      { key: "missed", title: "Missed runs", wide: true },
+      { key: "action", title: "", actions: true, make: (row) => ({ element: h("span", { class: "actions" }, h("button", { type: "button", class: "small", onclick: () => runSchedule(row.name) }, "Run now"), h("button", { type: "button", class: "small", onclick: () => removeSchedule(row.name) }, "Remove")), update() {} }) },
+    ],
+  });
+  let end = () => {};
+  const load = () => {
+    end();
+    end = poll(() => "/v1/schedules", (rows) => schedules.set(rows), errors, 5000);
+  };
+  place.append(heading("Schedules"), errors, schedules.element, section("Add a schedule", form(load)));
+  load();
+  return () => end();
+}
+
+function form(added) {
+  const zones = h("datalist", { id: "zones" }, (Intl.supportedValuesOf ? Intl.supportedValuesOf("timeZone") : []).map((zone) => h("option", { value: zone })));
+  const services = h("datalist", { id: "services" }, (data.figures ? data.figures.services : []).map((row) => h("option", { value: row.name })));
+  const note = h("p", { class: "error", role: "alert" });
+  const field = (name, title, more) => h("label", null, title, h("input", { type: "text", name, autocomplete: "off", spellcheck: "false", ...more }));
+  const element = h("form", { class: "card form", onsubmit: async (event) => {
+    event.preventDefault();
+    const given = Object.fromEntries(new FormData(element));
+    const { body, ...rest } = given;
+    put(note);
+    try {
+      await ask("polydomo.schedule", Object.fromEntries(Object.entries(rest).filter(([, value]) => value)), body);
+      element.reset();
+      added();
+    } catch (error) {
+      put(note, error.message);
+    }
+  } },
+  field("name", "Name", { required: true, placeholder: "nightly" }),
+  field("service", "Service", { required: true, list: "services" }),
+  field("when", "When", { required: true, placeholder: "30 2 * * *  or  every 30s" }),
+  field("zone", "Time zone", { list: "zones", value: Intl.DateTimeFormat().resolvedOptions().timeZone }),
+  h("label", null, "Missed runs", h("select", { name: "missed" }, h("option", { value: "once" }, "run once"), h("option", { value: "skip" }, "skip"))),
+  h("label", { class: "whole" }, "Body", h("textarea", { name: "body", rows: 2, spellcheck: "false" })), zones, services,
+  h("div", { class: "actions whole" }, h("button", { class: "primary" }, "Add"), note));
+  return element;
+}
