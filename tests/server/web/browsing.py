@@ -32,14 +32,16 @@ FAINT = """() => {
   const light = ([red, green, blue]) => 0.2126 * part(red) + 0.7152 * part(green) + 0.0722 * part(blue);
   const over = (top, under) => [...[0, 1, 2].map((at) => top[at] * top[3] + under[at] * (1 - top[3])), 1];
   const ancestors = (element) => { const found = []; for (let one = element; one; one = one.parentElement) found.push(one); return found; };
-  const ground = (element) => ancestors(element).map((one) => parse(getComputedStyle(one).backgroundColor)).reverse().reduce((under, top) => over(top, under), [255, 255, 255, 1]);
+  const layers = (element) => ancestors(element).map((one) => parse(getComputedStyle(one).backgroundColor)).reverse();
+  const ground = (element) => layers(element).reduce((under, top) => over(top, under), [255, 255, 255, 1]);
   const found = [];
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
     const element = walk.currentNode.parentElement;
     const text = walk.currentNode.nodeValue.trim();
     const seen = element.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true });
-    if (!text || !seen || element.closest(".hidden, .skip, option, noscript, :disabled") || (element.ownerSVGElement && element.tagName !== "text")) continue;
+    if (!text || !seen || element.closest(".hidden, .skip, option, noscript, :disabled")) continue;
+    if (element.ownerSVGElement && element.tagName !== "text") continue;
     const style = getComputedStyle(element);
     const color = parse(element.ownerSVGElement ? style.fill : style.color);
     const opacity = ancestors(element).reduce((product, one) => product * Number(getComputedStyle(one).opacity), 1);

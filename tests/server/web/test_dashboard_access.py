@@ -70,10 +70,10 @@ def test_a_principal_with_inspect_only_sees_what_it_may_see(place: Place, broker
     page.on("websocket", sent)
     page.goto(f"{address(broker)}#token={code_for(place, broker)}")
     page.click("#nav >> text=Services")
-    page.wait_for_selector("tbody tr >> text=echo")  # the figures, although it may not subscribe to them
+    page.wait_for_selector("tbody tr >> text=echo")
     page.wait_for_selector("#connection.live >> text=Connected to")
     notice = page.inner_text("#notice")
-    assert notice.startswith("Signed in as alice, without tap: figures are fetched every two seconds")
+    assert notice.startswith("Signed in as alice, without tap: requests are not shown as they end")
     assert "admin: actions such as cancel, drain and pause are rejected" in notice and "inspect:" not in notice
     shoot(page, "rights")
     with polydomo.Client(broker.url, **place.keys("alice")) as client:
@@ -106,7 +106,7 @@ def test_a_principal_without_inspect_learns_which_right_is_missing(
     page.goto(f"{address(broker)}#token={code}")
     page.wait_for_selector("#notice >> text=inspect")
     assert "services, workers, requests and jobs cannot be shown" in page.inner_text("#notice")
-    page.wait_for_selector("#connection >> text=Connected, without the right to see figures")
+    page.wait_for_selector("#connection >> text=Connected, without the right to see anything")
 
 
 def test_without_a_session_there_is_a_sign_in_page_and_no_retry(broker: testing.Broker, page: Any) -> None:

@@ -1,9 +1,7 @@
 // The connection to the broker: one WebSocket for what changes, fetch for the rest. Only public endpoints are used.
 
-const POLL = 2000; // milliseconds between two fetches of the figures, for a principal that may not subscribe to them
-
-/** What the page knows. `figures` is the newest message of the topic monitor.figures; `session` the principal and its rights. */
-export const data = { figures: null, connected: false, draining: false, session: null, signedOut: false };
+/** What the page knows: `session` has the principal and its rights. */
+export const data = { connected: false, session: null, signedOut: false };
 
 const listeners = new Set();
 const topics = new Map(); // prefix -> set of functions that get its messages
@@ -37,42 +35,6 @@ function connectLater() {
   notify();
   setTimeout(connect, delay);
   delay = Math.min(delay * 2, 8000);
-}
-
-/**
- * Calls `each(figures)` about once a second while it is wanted; returns a function that ends that. The broker sends the figures
- * only while a page shows them: with many services they are long.
- */
-export function watchFigures(each) {
-  if (data.figures !== null && Date.now() - data.figuresAt < 3 * POLL) each(data.figures);
-  if (data.session && data.session.tap) return subscribe("monitor.figures", (_topic, frames) => each(takeFigures(JSON.parse(text(frames)))));
-  let ended = !(data.session && data.session.inspect);
-  async function ask() {
-    if (ended) return;
-    if (document.visibilityState === "visible" && data.connected) {
-      try {
-        const found = takeFigures(await get("/v1/figures"));
-        if (!ended) each(found);
-      } catch {
-        // shown by the page, or the connection is lost
-      }
-    }
-    setTimeout(ask, POLL);
-  }
-  ask();
-  return () => {
-    ended = true;
-  };
-}
-
-function takeFigures(figures) {
-  data.figures = figures;
-  data.figuresAt = Date.now();
-  if (data.draining !== figures.draining) {
-    data.draining = figures.draining;
-    notify();
-  }
-  return figures;
 }
 
 function openSocket() {
@@ -151,6 +113,11 @@ export function call(service, frames, timeout) {
 /** GET of an endpoint as JSON. Rejects with an Error whose text can be shown. */
 export async function get(path) {
   return request("GET", path);
+}
+
+/** The names of all services. */
+export async function serviceNames() {
+  return (await get("/v1/services")).map((row) => row.name);
 }
 
 export async function request(method, path, body) {

@@ -59,9 +59,9 @@ function showConnection() {
   watch(() => {
     if (data.signedOut) return signIn();
     showMissing();
-    const text = !data.connected ? "Not connected. Trying again …" : !data.session.inspect ? "Connected, without the right to see figures" : data.draining ? "The broker is shutting down" : `Connected to ${data.address || location.host}`;
+    const text = !data.connected ? "Not connected. Trying again …" : !data.session.inspect ? "Connected, without the right to see anything" : `Connected to ${location.host}`;
     setText(status, text);
-    status.className = data.connected ? (data.draining ? "draining" : "live") : "lost";
+    status.className = data.connected ? "live" : "lost";
     document.body.classList.toggle("stale", !data.connected);
   });
 }
@@ -71,7 +71,7 @@ function showMissing() {
   const { principal, inspect, tap, subscribe, admin } = data.session || { inspect: true, tap: true, subscribe: true, admin: true };
   const missing = [
     inspect ? null : ["inspect", "services, workers, requests and jobs cannot be shown"],
-    tap || !inspect ? null : ["tap", "figures are fetched every two seconds instead of every second, and topics under monitor.* are not shown"],
+    tap || !inspect ? null : ["tap", "requests are not shown as they end (Live, Traffic), nor topics under monitor.*"],
     subscribe ? null : ["subscribe", "on log.*: new log records are fetched every two seconds"],
     admin ? null : ["admin", "actions such as cancel, drain and pause are rejected"],
   ].filter(Boolean);

@@ -1,6 +1,6 @@
 // The parts that all pages are made of: names, states, commands to copy, empty states, tabs and headings.
 
-import { h, setText } from "./dom.js";
+import { h, put, setText } from "./dom.js";
 import { clock } from "./format.js";
 
 /** A name that somebody else chose. It ends in an ellipsis if there is no room, and hovering shows all of it. */
@@ -161,4 +161,11 @@ export function heading(title, ...right) {
 /** A section of a page, with its own heading. */
 export function section(title, ...content) {
   return h("section", null, title ? h("h2", null, title) : null, content);
+}
+
+/** Suggestions for an input whose `list` is `id`, filled with the names that `names` resolves to. */
+export function suggestions(id, names) {
+  const element = h("datalist", { id });
+  names.then((found) => put(element, found.map((value) => h("option", { value })))).catch(() => {}); // only suggestions
+  return element;
 }

@@ -2,9 +2,9 @@
 
 import { ask, removeSchedule, runSchedule } from "../actions.js";
 import { h, put } from "../dom.js";
-import { data } from "../feed.js";
+import { serviceNames } from "../feed.js";
 import { duration, inZone } from "../format.js";
-import { cli, empty, heading, section, serviceLink } from "../parts.js";
+import { cli, empty, heading, section, serviceLink, suggestions } from "../parts.js";
 import { poll } from "../poll.js";
 import { table } from "../table.js";
 
@@ -38,8 +38,8 @@ export function show(place) {
 }
 
 function form(added) {
-  const zones = h("datalist", { id: "zones" }, (Intl.supportedValuesOf ? Intl.supportedValuesOf("timeZone") : []).map((zone) => h("option", { value: zone })));
-  const services = h("datalist", { id: "services" }, (data.figures ? data.figures.services : []).map((row) => h("option", { value: row.name })));
+  const zones = suggestions("zones", Promise.resolve(Intl.supportedValuesOf ? Intl.supportedValuesOf("timeZone") : []));
+  const services = suggestions("services", serviceNames());
   const note = h("p", { class: "error", role: "alert" });
   const field = (name, title, more) => h("label", null, title, h("input", { type: "text", name, autocomplete: "off", spellcheck: "false", ...more }));
   const element = h("form", { class: "card form", onsubmit: async (event) => {

@@ -2,10 +2,10 @@
 
 import { h } from "../dom.js";
 import { serviceActions } from "../actions.js";
-import { watchFigures } from "../feed.js";
 import { count, duration, percent, rate } from "../format.js";
 import { errorShare, serviceState } from "../health.js";
 import { cli, empty, heading, state } from "../parts.js";
+import { poll } from "../poll.js";
 import { table } from "../table.js";
 
 export const title = "Services";
@@ -25,16 +25,17 @@ export function show(place) {
       { key: "name", title: "Service", grow: 100 },
       { key: "state", title: "State", sort: (row) => RANK[serviceState(row)] ?? 4, cell: (row) => state(serviceState(row), row.cause) },
       { key: "rate", title: "Requests/s", number: true, hint: "Answered in the last second", cell: (row) => rate(row.rate) },
-      { key: "errors", title: "Failed, 5 min", number: true, hint: "Share of requests that ended without a reply in the last five minutes", sort: (row) => errorShare(row) ?? -1, cell: (row) => (row.recent_failed ? h("span", { class: "error" }, percent(errorShare(row))) : errorShare(row) === null ? "–" : "0 %") },
-      { key: "p50_us", title: "p50", number: true, wide: true, hint: "Half of the requests of the last second were faster", cell: (row) => latency(row.p50_us) },
+      { key: "errors", title: "Failed", number: true, hint: "Share of requests that ended without a reply in the last five minutes", sort: (row) => errorShare(row) ?? -1, cell: (row) => (row.recent_failed ? h("span", { class: "error" }, percent(errorShare(row))) : errorShare(row) === null ? "–" : "0 %") },
+      { key: "p50_us", title: "p50", number: true, wide: true, extra: true, hint: "Half of the requests of the last second were faster", cell: (row) => latency(row.p50_us) },
       { key: "p99_us", title: "p99", number: true, wide: true, hint: "99 of 100 requests of the last second were faster", cell: (row) => latency(row.p99_us) },
       { key: "queued", title: "Queue", number: true, cell: (row) => count(row.queued) },
       { key: "oldest", title: "Oldest wait", number: true, extra: true, wide: true, sort: (row) => row.oldest_wait_us, cell: (row) => (row.queued ? duration(row.oldest_wait_us) : "–") },
-      { key: "workers", title: "Busy workers", number: true, cell: (row) => `${count(row.busy ?? 0)} of ${count(row.workers)}` },
+      { key: "workers", title: "Busy", number: true, hint: "Workers that hold a request, of all", cell: (row) => `${count(row.busy ?? 0)} of ${count(row.workers)}` },
       { key: "protocols", title: "Protocols", extra: true, wide: true, cell: (row) => row.protocols.join(", ") },
       { key: "action", title: "", actions: true, make: () => serviceActions("small") },
     ],
   });
-  place.append(heading("Services"), services.element);
-  return watchFigures((figures) => services.set(figures.services));
+  const errors = h("div");
+  place.append(heading("Services"), errors, services.element);
+  return poll(() => "/v1/figures", (figures) => services.set(figures.services), errors);
 }

@@ -1,10 +1,10 @@
 // Try services over HTTP: a form for each typed service, made from /openapi.json, and one for any other service.
 
 import { h, put } from "../dom.js";
-import { data, get } from "../feed.js";
+import { get, serviceNames } from "../feed.js";
 import { duration } from "../format.js";
 import { field, group, resolve } from "../fields.js";
-import { empty, explain, heading } from "../parts.js";
+import { empty, explain, heading, suggestions } from "../parts.js";
 
 export const title = "Try services";
 
@@ -70,7 +70,7 @@ function typedForm(document, path, operation) {
 }
 
 function untyped() {
-  const names = h("datalist", { id: "names" }, (data.figures ? data.figures.services : []).map((row) => h("option", { value: row.name })));
+  const names = suggestions("names", serviceNames());
   const name = h("input", { type: "text", required: true, list: "names", autocomplete: "off", spellcheck: "false", id: "any-service" });
   const body = textBody();
   const part = { element: h("div", null, h("div", { class: "field" }, h("label", { for: "any-service" }, "Service"), name, names), body.element), read: body.read };
