@@ -76,7 +76,9 @@ def test_points_have_rates_and_a_gap_where_the_broker_did_not_run(page: Any) -> 
     assert [one.get("share") for one in found] == [0.1, None, None, 0]
     assert found[2]["gap"] and found[2]["at"] - found[1]["at"] == 10_000
     recent = run(page, "history", f"m.recent(m.toPoints({{step: 10, points: [{points}]}}), 60000)")
-    assert (recent["requests"], recent["failed"]) == (70, 5)
+    assert (recent["requests"], recent["failed"], round(recent["rate"], 2)) == (70, 5, 2.33)
+    young = "m.toPoints({step: 300, points: [{time: '2026-01-01T00:00:00Z', requests: 60}]}, Date.UTC(2026,0,1,0,0,35))"
+    assert run(page, "history", young)[0]["rate"] == 2  # of the thirty seconds that were sampled
 
 
 def test_labels_of_a_waterfall_are_beside_their_bars(page: Any) -> None:

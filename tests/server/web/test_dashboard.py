@@ -129,7 +129,7 @@ def test_unknown_pages_and_services_say_so(browser: Any, broker: testing.Broker)
         one.open("service/nobody")
         one.page.wait_for_selector("main >> text=There is no service “nobody”")
         assert one.page.locator("main figure").locator("visible=true").count() == 0
-        one.open("request/nothing")
+        one.open("request/01M7QPS33XKC77ZRMFDVR23843")
         one.page.wait_for_selector("main .empty")
 
 

@@ -8,16 +8,22 @@ import { poll } from "./poll.js";
 
 const EVERY = 10_000; // milliseconds: the broker has nothing newer before
 
+const SHORTEST = 300_000; // milliseconds that a chart shows at least
+
 const share = (point) => (point.requests ? point.failed / point.requests : null);
 
-/** Points of the endpoint for charts: with `at` in milliseconds, rates, and a point without values where the broker did not run. */
-export function toPoints({ step, points }) {
+/**
+ * Points of the endpoint for charts: with `at` in milliseconds, rates, and a point without values where the broker did not run. The
+ * last point of a long step covers the samples so far, one every ten seconds.
+ */
+export function toPoints({ step, points }, now = Date.now()) {
   const found = [];
   for (const point of points) {
     const at = Date.parse(point.time);
     const last = found[found.length - 1];
     if (last && at - last.at > step * 1500) found.push({ at: last.at + step * 1000, gap: true });
-    found.push({ ...point, at, rate: point.requests / step, failedRate: point.failed / step, share: share(point) });
+    const seconds = Math.min(step, Math.max(10, Math.floor((now - at) / EVERY) * 10));
+    found.push({ ...point, at, seconds, rate: point.requests / seconds, failedRate: point.failed / seconds, share: share(point) });
   }
   return found;
 }
@@ -28,7 +34,8 @@ export function recent(points, span) {
   const some = points.filter((point) => !point.gap && point.at > since);
   const requests = some.reduce((sum, point) => sum + point.requests, 0);
   const failed = some.reduce((sum, point) => sum + point.failed, 0);
-  return { requests, failed, share: requests ? failed / requests : null, seconds: span / 1000 };
+  const seconds = some.reduce((sum, point) => sum + point.seconds, 0);
+  return { requests, failed, share: requests ? failed / requests : null, rate: seconds ? requests / seconds : 0 };
 }
 
 const value = (key) => (point) => (point.gap ? null : point[key]);
@@ -55,7 +62,8 @@ export function charts(service, range, change, seen) {
     end = poll(path, (found) => {
       const points = toPoints(found);
       const to = Date.now();
-      for (const part of parts) part.draw(points, to - now.span, to);
+      const from = Math.max(to - now.span, Math.min(points.length ? points[0].at : 0, to - SHORTEST)); // no empty hours of a young broker
+      for (const part of parts) part.draw(points, from, to);
       if (seen) seen(points);
     }, errors, EVERY);
   }
@@ -85,7 +93,7 @@ export function figuresOf(points) {
   const five = recent(points, 300_000);
   const timed = points.findLast((point) => point.p50_us);
   const latency = (key) => (timed ? duration(timed[key]) : "–");
-  return [rate(minute.requests / 60), five.share === null ? "–" : percent(five.share), latency("p50_us"), latency("p95_us"), latency("p99_us"), count(last.queue ?? 0), count(last.workers ?? 0)];
+  return [rate(minute.rate), five.share === null ? "–" : percent(five.share), latency("p50_us"), latency("p95_us"), latency("p99_us"), count(last.queue ?? 0), count(last.workers ?? 0)];
 }
 
 export const TILES = ["Requests/s", "Failed (5 min)", "p50", "p95", "p99", "Queued", "Workers"];

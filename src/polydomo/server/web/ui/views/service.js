@@ -45,10 +45,12 @@ export function show(place, service, query) {
 /** A sentence about a service that is not well, and what helps. */
 function diagnosis(row) {
   const busy = row.workers - (row.idle ?? row.workers);
-  if (row.state === "paused") return warning(`Paused: ${count(row.queued)} requests wait until it is resumed.`);
+  const wait = row.queued === 1 ? "1 request waits" : `${count(row.queued)} requests wait`;
+  if (row.state === "paused") return warning(`Paused: ${wait} until it is resumed.`);
   if (row.state === "drained") return warning("Drained: new requests are rejected until it is resumed.");
-  if (!row.workers && row.queued) return warning(`${count(row.queued)} requests wait, but no worker offers it.`);
-  if (row.queued && busy >= row.workers) return warning(`All ${count(row.workers)} workers are busy and ${count(row.queued)} requests wait, the oldest for ${duration(row.oldest_wait_us)}. More workers, or workers with more slots, shorten the wait.`);
+  if (!row.workers && row.queued) return warning(`No worker offers it, and ${wait}.`);
+  const all = row.workers === 1 ? "Its only worker is" : `All ${count(row.workers)} workers are`;
+  if (row.queued && busy >= row.workers) return warning(`${all} busy, and ${wait}, the oldest for ${duration(row.oldest_wait_us)}. More workers, or workers with more slots, shorten the wait.`);
   return null;
 }
 
