@@ -58,7 +58,7 @@ def test_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # Examples that need a broker only; their comments are what they print.
-SELF_CONTAINED = ("topics", "async-topics", "catalog", "schedule", "chain")
+SELF_CONTAINED = ("topics", "async-topics", "catalog", "schedule", "chain", "processes")
 
 
 @pytest.mark.parametrize("name", SELF_CONTAINED)

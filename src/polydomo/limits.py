@@ -425,6 +425,11 @@ CALL_TIME: Final = 30.0  # Default timeout of a call.
 CONNECT_TIME: Final = 5.0  # How long a call waits for a connection: longer than a restart of the broker.
 SUSPENSION_LOOK: Final = 0.1  # While a client waits for a broker: interval of the timer that shows suspensions.
 CONNECT_TIME_LOCAL: Final = 1.0  # The same for a command to a broker on the same machine.
+POOL_PROCESSES: Final = 1_000  # Processes of one worker: each has a connection and two pipes.
+POOL_OVERTIME: Final = (
+    1.0  # After the end of its time, a call is cancelled by the broker first; then its worker kills it.
+)
+POOL_OUTPUT_PIECE: Final = 65_536  # Bytes read from a pipe at once: what a pipe holds.
 DISCOVERY_PATIENCE: Final = 1.0  # After this silence, a discovered broker gives way to the next one, if there is one.
 POOL_CONNECTIONS: Final = 16  # Connections of one client over a protocol without request ids; further calls are queued.
 ENVELOPE: Final = 64 * KIB  # Room for the envelope of any protocol, and for what frames cost each.

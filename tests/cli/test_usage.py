@@ -27,7 +27,7 @@ from tests.cli.shell import PATIENCE, POLYDOMO, Running, complaint, environment,
         (["upp"], "No such command 'upp'. Did you mean 'up'? See `polydomo --help`"),
         (["call"], "Missing argument 'SERVICE'; see `polydomo call --help`"),
         (["--loud"], "No such option: --loud; see `polydomo --help`"),
-        (["work", "echo"], "work: give a program after --, or --echo"),
+        (["work", "echo"], "work: give a function as MODULE:FUNCTION, a program after --, or --echo"),
         (["up", "6000"], "'6000' is not a flag; `polydomo config` lists all settings"),
         (["up", "--insecure=yes"], "Option '--insecure' does not take a value; see `polydomo up --help`"),
         (

@@ -12,8 +12,9 @@ import polydomo
 from polydomo import testing
 from polydomo.broker.requests import queues
 from polydomo.server.settings.settings import Settings
+from tests.cli.shell import Running
 from tests.ports import free_port
-from tests.real.peers import PATIENCE, Program, needs
+from tests.real.peers import PATIENCE, PROGRAMS, Program, needs
 from tests.server.harness import wait_for as until
 
 pytestmark = [needs("eventmq"), pytest.mark.real_time]
@@ -139,6 +140,16 @@ def test_clients_of_other_protocols_reach_it(broker: testing.Broker, manager: Pr
         with polydomo.Client(broker.url, protocol=protocol) as asking:
             reply = asking.call("default", json.dumps(["run", job]), timeout=PATIENCE)
             assert json.loads(reply.text) == {"value": {"doubled": 10}}
+
+
+def test_our_job_manager_runs_what_its_client_defers(broker: testing.Broker, client: Program, tmp_path: Path) -> None:
+    words = ("default", "-p", "emqp", "--allow", "eventmq_jobs.*", "--processes", "2", "--to", broker.url)
+    with Running("work", *words, cwd=PROGRAMS):
+        broker.wait_until(lambda server: server.broker.has_worker(b"default"), PATIENCE)
+        assert result(client, func="eventmq_jobs.double", args=[21]) == {"doubled": 42}
+        path = tmp_path / "noted"
+        client.say("defer", {"func": "eventmq_jobs.note", "args": [str(path)], "kwargs": {"number": 1}})
+        until(lambda: noted(path) == 1, "a job without a reply")
 
 
 def test_its_client_reaches_a_worker_of_another_protocol(broker: testing.Broker, client: Program) -> None:

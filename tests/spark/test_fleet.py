@@ -23,6 +23,7 @@ from polydomo.spark import shipping
 from polydomo.spark.fleet import Fleet
 from polydomo.spark.fleet_task import WorkerPlan
 from polydomo.spark.scaling import Scaling
+from polydomo.worker import loading
 from tests.pipeline.test_cluster import daemon
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def test_code_of_this_machine_is_shipped_and_installed_code_is_not(code: Path) -
 )
 def test_a_function_that_is_not_there(code: Path, name: str, words: str) -> None:
     with pytest.raises(SettingError, match=words):
-        shipping.load(name)
+        loading.load(name)
 
 
 def test_a_worker_leaves_when_its_driver_asks_and_fails_when_it_is_gone(

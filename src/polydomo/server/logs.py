@@ -87,6 +87,14 @@ def setup(json: bool = False, level: str = "info", stream: TextIO | None = None,
     root.propagate = False
 
 
+def share(level: str = "info") -> None:
+    """After ``setup``: the log records of all other modules of the program are written in the same way."""
+    root = logging.getLogger()
+    for handler in _handlers():
+        root.addHandler(handler)
+    root.setLevel(LEVELS[level])
+
+
 def sweep(now: float | None = None) -> None:
     """Logs the summaries of past seconds. Called regularly, so that the end of a flood is reported too."""
     for handler in _handlers():

@@ -16,8 +16,8 @@ from typing import Any
 from polydomo.client.background import new_event_loop
 from polydomo.errors import PolydomoError
 from polydomo.limits import FLEET_BACKOFF, FLEET_HELLO
-from polydomo.spark.shipping import load
 from polydomo.worker.aio import AsyncWorker
+from polydomo.worker.loading import load
 
 READY = b"ready\n"  # from the worker: it is registered at the broker
 LEAVE = b"leave\n"  # from the driver

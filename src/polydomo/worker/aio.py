@@ -16,7 +16,9 @@ from polydomo.limits import CONNECT_TIME, GRACE, MAX_SERVICE_NAME, MAX_WORKER_NA
 from polydomo.protocols import registry
 from polydomo.protocols.dbp.ends import DbpWorkerEnd
 from polydomo.protocols.ends import WorkerEnd
-from polydomo.worker.functions import Function, Threads
+from polydomo.worker.functions import Function, LocalFunction, Threads
+from polydomo.worker.processes.output import OnOutput
+from polydomo.worker.processes.pool import PoolSize, ProcessPool
 from polydomo.worker.schema_check import checked
 from polydomo.worker.schema_sender import SchemaSender
 from polydomo.worker.service_connection import ServiceConnection, listed, shares
@@ -65,6 +67,11 @@ class AsyncWorker:
     addition to the running ones. It saves a round trip per call, which pays off for calls of a few milliseconds or less. MDP and memo01
     workers do not prefetch.
 
+    ``processes`` runs the functions in that many child processes instead, one call each at a time, for all services together. A process
+    that dies fails only its own call, and is replaced. It is also replaced after ``max_calls`` calls, or when it uses more than
+    ``max_memory`` bytes after a call. A call that is cancelled, or whose time is over, ends with its process, also if it is a normal
+    function. The processes are forked when ``run`` begins: what was imported and loaded before is shared by them.
+
     The worker reconnects after a lost connection. Running functions may finish (a generator until its next ``yield``), but their results
     are discarded. If the caller gives up, the call is cancelled: ``call.cancelled`` becomes True, and an ``async`` function is cancelled.
 
@@ -89,6 +96,9 @@ class AsyncWorker:
         concurrency: int = 1,
         prefetch: int = 0,
         connections: int = 1,
+        processes: int = 0,
+        max_calls: int = 0,
+        max_memory: int = 0,
         grace: float = GRACE,
         beat: float | None = None,
         name: str = "",
@@ -98,6 +108,8 @@ class AsyncWorker:
             raise SettingError(f"name: {name!r} must be up to {MAX_WORKER_NAME} printable ASCII characters")
         if concurrency < 1:
             raise SettingError(f"concurrency: must be 1 or more, not {concurrency}")
+        if processes and concurrency != 1:
+            raise SettingError("concurrency: a worker with processes runs one call in each; leave it out")
         if prefetch < 0:
             raise SettingError(f"prefetch: must be 0 or more, not {prefetch}")
         if connections < 1:
@@ -114,11 +126,13 @@ class AsyncWorker:
             )
         self._options = options
         self._make_end()  # report invalid options here, not in the background
-        self.concurrency = concurrency
+        self.pool_size = PoolSize(processes, max_calls, max_memory)
+        self.on_output: OnOutput | None = None  # gets the lines that functions print, with processes
+        self.concurrency = processes or concurrency
         self.prefetch = prefetch
         self.connections = connections
         self.grace = grace
-        self._functions: dict[bytes, Function] = {}
+        self._functions: dict[bytes, LocalFunction] = {}
         self._client = partial(
             AsyncClient, to, key=key, server_key=server_key, context=context, security=security, timeout=SCHEMA_TIME
         )
@@ -196,14 +210,16 @@ class AsyncWorker:
             raise SettingError("service: the worker has no services; add one with add() or @worker.service")
         if self._connections:
             raise RuntimeError("the worker is already running")
-        self._connections = self._make_connections()
+        pool = await self._start_pool()
+        self._connections = self._make_connections(pool.functions if pool is not None else dict(self._functions))
         tasks = [connection.start() for connection in self._connections]
         stop = asyncio.ensure_future(self._stop.wait())
+        ends_it: list[asyncio.Future[Any]] = [stop, *tasks, *([pool.lost] if pool is not None else [])]
         self._started.set()
         announcing = asyncio.ensure_future(self._announce())
         try:
             # A connection ends when it is stopped. One that ends earlier has hit a bug, which is raised below.
-            await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends_it, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.gather(*(connection.stop(self.grace) for connection in self._connections))
         finally:
             stop.cancel()
@@ -213,6 +229,8 @@ class AsyncWorker:
                 connection.drop()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
             self._threads.stop()
+            if pool is not None:
+                await pool.close()
             self._connections = []
             # New events, because an event belongs to the loop it was first awaited on, and the next run may use another loop.
             self._started = asyncio.Event()
@@ -220,6 +238,20 @@ class AsyncWorker:
         for end in ends:
             if isinstance(end, Exception):
                 raise end
+        if pool is not None and pool.lost.done():
+            raise RuntimeError("the process that starts the worker's processes was killed, and its calls with it")
+
+    async def _start_pool(self) -> ProcessPool | None:
+        if not self.pool_size.processes:
+            return None
+        self._make_connections(dict(self._functions))  # raises before any process is started
+        pool = ProcessPool(self._functions, self.pool_size, self.on_output)
+        try:
+            await pool.start()
+        except BaseException:
+            await pool.close()
+            raise
+        return pool
 
     def stop(self) -> None:
         """Asks ``run`` to finish. From other threads: ``loop.call_soon_threadsafe(worker.stop)``."""
@@ -282,18 +314,20 @@ class AsyncWorker:
             end.interval = self.beat
         return end
 
-    def _make_connections(self) -> list[ServiceConnection]:
+    def _make_connections(self, all_functions: dict[bytes, Function]) -> list[ServiceConnection]:
         if self._dialer.several:
-            offers = [self._functions]
+            offers = [all_functions]
         else:
-            offers = [{name: function} for name, function in self._functions.items()]
+            offers = [{name: function} for name, function in all_functions.items()]
         end = self._make_end()
         for functions in offers:
             # Raises here, not in the background, if the protocol cannot express the name.
             self._make_end().open(list(functions))
         connections: list[ServiceConnection] = []
+        shared = asyncio.Semaphore(self.concurrency)
         for functions in offers:
-            turns = asyncio.Semaphore(self.concurrency)  # for all connections, including those to several brokers
+            # For all connections, including those to several brokers; for all services, if they share a pool of processes.
+            turns = shared if self.pool_size.processes else asyncio.Semaphore(self.concurrency)
             for share in shares(self.concurrency, self.prefetch, end.slots, self.connections):
                 connections += [
                     ServiceConnection(place, self._make_end, functions, self._threads, turns, share, self._schemas.send)

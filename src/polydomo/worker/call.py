@@ -31,10 +31,10 @@ class Call(Message):
     """
 
     __slots__ = (
-        "_chains",
         "_until",
         "attempt",
         "cancelled",
+        "chains",
         "headers",
         "job",
         "key",
@@ -54,7 +54,7 @@ class Call(Message):
         self.key = delivery.key  # its idempotency key, or ""
         self.headers = delivery.headers  # headers, if the protocol has them (eMQP); a header without a value is ""
         self.metadata = list(delivery.metadata or ())  # the metadata parts of DCP; empty over other protocols
-        self._chains = delivery.metadata is not None  # whether it can be forwarded
+        self.chains = delivery.metadata is not None  # whether it can be forwarded
         self.cancelled = False  # its caller does not wait any more: the result is not sent
         # Seconds the broker waits, from when the worker got the request; 0: no limit is known.
         self.timeout = delivery.timeout
@@ -69,7 +69,7 @@ class Call(Message):
         ``metadata`` replaces the metadata parts that the next worker gets; they must not be empty.
         Raises SettingError over other protocols.
         """
-        if not self._chains:
+        if not self.chains:
             raise SettingError("forward: only DCP has chains of services; use a worker with protocol='dcp'")
         name = service.encode() if isinstance(service, str) else service
         if len(name) > MAX_SERVICE_NAME:

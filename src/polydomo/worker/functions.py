@@ -14,17 +14,37 @@ from typing import Any, TypeVar
 
 from polydomo.worker.call import Call, Forward, body_of
 
-Function = Callable[[Call], Any]
 # Sends a partial reply; raises Abandoned if it can no longer be delivered.
 Send = Callable[[list[bytes]], Awaitable[None]]
 
 
+class RemoteFunction:
+    """A function that runs in another process."""
+
+    async def serve(self, call: Call, send: Send) -> list[bytes] | Forward:
+        """Runs it; if this is cancelled, the function ends. Raises CallFailed and FunctionFailed."""
+        raise NotImplementedError
+
+
+LocalFunction = Callable[[Call], Any]
+Function = LocalFunction | RemoteFunction
+
+
 OURS = (
     __name__,
+    "polydomo.worker.processes.child",
     "polydomo.worker.schema_check",
     "polydomo.worker.service_connection",
     "polydomo.worker.typed",
 )  # modules whose frames are removed from tracebacks
+
+
+class FunctionFailed(Exception):
+    """A function in another process raised an exception."""
+
+    def __init__(self, text: str, traceback: str) -> None:
+        super().__init__(text)
+        self.traceback = traceback
 
 
 class Abandoned(Exception):
@@ -32,7 +52,10 @@ class Abandoned(Exception):
 
 
 def runs_on_loop(function: Function) -> bool:
-    """Whether the function is a coroutine function or an async generator, also as an object's ``__call__``."""
+    """Whether the function can be cancelled on the loop: a coroutine function or an async generator, also as an object's ``__call__``, or a
+    remote function."""
+    if isinstance(function, RemoteFunction):
+        return True
     call = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     return any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in (function, call))
 
@@ -40,11 +63,22 @@ def runs_on_loop(function: Function) -> bool:
 async def execute(function: Function, call: Call, send: Send, threads: "Threads") -> list[bytes] | Forward:
     """Runs the function and returns the final body, or the service that is to complete the call. Yielded values go to
     ``send``; exceptions propagate."""
+    if isinstance(function, RemoteFunction):
+        return await function.serve(call, send)
     if runs_on_loop(function):
         outcome = function(call)
     else:
         loop = asyncio.get_running_loop()
-        outcome = await threads.run(loop, lambda: _run_here(function, call, send, loop))
+
+        def deliver(body: list[bytes]) -> None:
+            asyncio.run_coroutine_threadsafe(_sent(send, body), loop).result()
+
+        outcome = await threads.run(loop, lambda: run_blocking(function, call, deliver))
+    return await completed(outcome, send)
+
+
+async def completed(outcome: Any, send: Send) -> list[bytes] | Forward:
+    """The final body, from what a function returned: a value, an awaitable or an async generator."""
     if inspect.isasyncgen(outcome):
         try:
             async for part in outcome:
@@ -57,8 +91,9 @@ async def execute(function: Function, call: Call, send: Send, threads: "Threads"
     return outcome if isinstance(outcome, Forward) else body_of(outcome)
 
 
-def _run_here(function: Function, call: Call, send: Send, loop: asyncio.AbstractEventLoop) -> object:
-    """Runs in a thread. Returns the function's return value; the parts of a generator are sent one by one, each after the previous one."""
+def run_blocking(function: LocalFunction, call: Call, deliver: Callable[[list[bytes]], None]) -> object:
+    """Runs off the loop. Returns the function's return value; the parts of a generator are delivered one by one, each after the previous
+    one."""
     outcome = function(call)
     if not inspect.isgenerator(outcome):
         return outcome
@@ -68,7 +103,7 @@ def _run_here(function: Function, call: Call, send: Send, loop: asyncio.Abstract
                 part = next(outcome)
             except StopIteration as stop:
                 return stop.value
-            asyncio.run_coroutine_threadsafe(_sent(send, body_of(part)), loop).result()
+            deliver(body_of(part))
     finally:
         outcome.close()
 

@@ -20,13 +20,25 @@ from polydomo.model.outcomes import FAILED
 from polydomo.protocols.ends import Cancelled, Delivery, Revoked, WorkerEnd
 from polydomo.wire.address import Address
 from polydomo.worker.call import RUNNING, Call, Forward, Running
-from polydomo.worker.functions import Abandoned, Function, Threads, error_text, execute, from_the_function, runs_on_loop
+from polydomo.worker.functions import (
+    Abandoned,
+    Function,
+    FunctionFailed,
+    Threads,
+    error_text,
+    execute,
+    from_the_function,
+    runs_on_loop,
+)
 from polydomo.worker.registration import Registration
 
 log = logging.getLogger("polydomo.worker")
 
 GOODBYE = "the worker disconnects"
 CALL_FAILED = "a call of %s failed: %s"
+CALL_RAISED = "a call of %s failed"
+CALL_RAISED_THERE = "a call of %s failed\n%s"  # in another process
+FAILURES = (CALL_FAILED, CALL_RAISED, CALL_RAISED_THERE)
 
 
 class Work:
@@ -316,6 +328,13 @@ class ServiceConnection:
             log.warning(CALL_FAILED, name, error)
             if not registration.ended.done():
                 registration.fail(delivery, error.code, error.text)
+        except FunctionFailed as error:
+            if call.cancelled:
+                self._abandoned(work, name)
+                return
+            log.warning(CALL_RAISED_THERE, name, error.traceback)
+            if not registration.ended.done():
+                registration.fail(delivery, FAILED, str(error))
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
@@ -325,7 +344,7 @@ class ServiceConnection:
             if call.cancelled:
                 self._abandoned(work, name)
                 return
-            log.warning("a call of %s failed", name, exc_info=from_the_function(error))
+            log.warning(CALL_RAISED, name, exc_info=from_the_function(error))
             if not registration.ended.done():
                 registration.fail(delivery, FAILED, error_text(error))
         finally:

@@ -16,6 +16,7 @@ from polydomo.cli.common.options import Frame0, Protocol, To, TypeSize
 
 if TYPE_CHECKING:
     from polydomo.cli.calls.program import Program
+    from polydomo.cli.calls.served import Served
     from polydomo.worker.aio import AsyncWorker
     from polydomo.worker.call import Call
 
@@ -33,7 +34,10 @@ def work(
     service: Annotated[str, typer.Argument(metavar="SERVICE", help="Name of the service to offer.")],
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- COMMAND", help="The program that serves requests, and its arguments."),
+        typer.Argument(
+            metavar="MODULE:FUNCTION | -- COMMAND",
+            help="A Python function, and further pairs of SERVICE and MODULE:FUNCTION; or a program and its arguments.",
+        ),
     ] = None,
     to: To = None,
     protocol: Protocol = None,
@@ -46,6 +50,28 @@ def work(
             metavar="N", min=0, help="Calls to hold beyond those that run, for short calls; not over MDP and memo01."
         ),
     ] = 0,
+    processes: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Run the functions in N child processes, one call each.  [default: in threads]"
+        ),
+    ] = 0,
+    max_calls: Annotated[
+        int, typer.Option("--max-calls", metavar="N", min=0, help="Replace a process after N calls.")
+    ] = 0,
+    max_memory: Annotated[
+        int,
+        options.size_option("Replace a process that uses more memory after a call, such as 500MiB.", "--max-memory"),
+    ] = 0,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            metavar="CALLABLE",
+            help="With -p emqp: run EventMQ's jobs that name this callable, such as tasks.send_mail, tasks:Mailer.send or tasks.*; may be"
+            " given several times.",
+        ),
+    ] = None,
     connections: Annotated[
         int, typer.Option(metavar="N", min=1, help="Connections to open, if more than the protocol needs.")
     ] = 1,
@@ -62,7 +88,8 @@ def work(
         bool,
         typer.Option(
             "--publish-stderr",
-            help="Publish each line of the program's standard error as a log record, for `polydomo logs`.",
+            help="Publish each line of the program's standard error as a log record, for `polydomo logs`. With --processes: what functions"
+            " print and log.",
         ),
     ] = False,
     type_size: TypeSize = None,
@@ -73,11 +100,15 @@ def work(
     log_json: Annotated[bool, typer.Option("--log-json", help="Write logs as JSON lines.")] = False,
     log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Offer a service with a program: the request body is its standard input, its output is the reply.
+    """Offer a service with a Python function or a program.
 
-    If the program exits with a nonzero status, the call fails with the last line of its standard error. The frames of a body are
-    concatenated. The worker runs until SIGTERM or Ctrl-C, and reconnects whenever the broker comes back. A second signal stops it and
-    its programs at once.
+    A program gets the request body as its standard input, and its output is the reply; if it exits with a nonzero status, the call fails
+    with the last line of its standard error. The frames of a body are concatenated. A function is one that a `Worker` in Python takes;
+    its module is imported from the current directory, too. With --processes, a function whose call is cancelled, or whose time is over,
+    ends with its process. With -p emqp and --allow, the worker is a job manager: SERVICE is a queue, and further words are more queues.
+
+    The worker runs until SIGTERM or Ctrl-C, and reconnects whenever the broker comes back. A second signal stops it, its programs and its
+    processes at once.
 
     **Examples**
 
@@ -85,60 +116,65 @@ def work(
     - `polydomo work upper -- tr a-z A-Z`
     - `polydomo work resize --concurrency 4 -- convert - -resize 50% -`
     - `polydomo work build --publish-stderr -- make`
+    - `polydomo work score model:score --processes 4 --max-calls 1000 --max-memory 500MiB`
+    - `polydomo work resize images:resize thumbnail images:thumbnail --processes 4`
+    - `polydomo work default mail -p emqp --allow tasks.send_mail --allow 'reports.*' --processes 4`
     """
     from polydomo.cli.broker.up import fast_loop, raise_file_limit
+    from polydomo.cli.calls import served
     from polydomo.errors import SettingError
     from polydomo.server import logs
     from polydomo.worker.aio import AsyncWorker
 
-    if echo == bool(command):
-        raise SettingError("work: give a program after --, or --echo")
-    if command and shutil.which(command[0]) is None:
-        # A worker whose every call fails immediately is always free, so it would attract most requests of the service.
-        raise SettingError(f"work: program not found: {command[0]!r}")
-    for flag, given in (("--lines", lines), ("--publish-stderr", publish_errors)):
-        if echo and given:
-            raise SettingError(f"{flag}: applies to a program, not to --echo")
-    level = options.read_log_level(log_level)
     url = options.address(to)
     name = options.worker_protocol_name(protocol)
+    offered = served.read([service, *(command or [])], echo, allow or [], name)
+    if command and offered.program and shutil.which(command[0]) is None:
+        # A worker whose every call fails immediately is always free, so it would attract most requests of the service.
+        raise SettingError(f"work: program not found: {command[0]!r}")
+    for flag, given in (("--lines", lines), ("--publish-stderr", publish_errors and not processes)):
+        if given and not offered.program:
+            raise SettingError(f"{flag}: applies to a program" + (", or to --processes" if publish_errors else ""))
+    if processes and not offered.functions:
+        raise SettingError("--processes: runs Python functions; use --concurrency for a program")
+    level = options.read_log_level(log_level)
     more = {
         **options.of_protocol(name, type_size, frame0),
         "name": worker_name,
         "prefetch": prefetch,
         "connections": connections,
         "concurrency": concurrency,
+        "processes": processes,
+        "max_calls": max_calls,
+        "max_memory": max_memory,
         "grace": grace,
     }
     logs.setup(log_json, level)
-    raise_file_limit(FILES + FILES_PER_CALL * concurrency)
+    if offered.functions:
+        logs.share(level)
+    raise_file_limit(FILES + FILES_PER_CALL * max(concurrency, processes))
     logging.getLogger("polydomo.worker").addFilter(RepeatedLineFilter())
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
-        runner.run(
-            serve(
-                os.fsencode(service),
-                command or [],
-                lines,
-                url if publish_errors else "",
-                lambda: AsyncWorker(url, name, **more),
-            )
-        )
+        runner.run(serve(offered, lines, url if publish_errors else "", lambda: AsyncWorker(url, name, **more)))
 
 
-async def serve(
-    service: bytes, words: list[str], lines: bool, publish_to: str, make_worker: "Callable[[], AsyncWorker]"
-) -> None:
-    """Serves with the program ``words``, or as an echo without one. Its standard error is published at ``publish_to``, unless empty."""
+async def serve(offered: "Served", lines: bool, publish_to: str, make_worker: "Callable[[], AsyncWorker]") -> None:
+    """Serves until a signal. What programs write to standard error, and functions print and log, is published at ``publish_to``, unless
+    empty."""
     from polydomo.cli.calls.program import Program
 
     worker = make_worker()
+    words = offered.program
     command = Program(words, publisher_of_lines(publish_to, words[0]) if publish_to else None) if words else None
-    if command is None:
-        worker.add(service, echo_back)
-    elif lines:
-        worker.add(service, command.lines)
+    if command is not None:
+        worker.add(offered.names[0], command.lines if lines else command.whole)
+    elif offered.functions:
+        for service, function in offered.functions.items():
+            worker.add(service, function)
+        worker.on_output = shower_of_lines(publish_to)
     else:
-        worker.add(service, command.whole)
+        for service in offered.names:
+            worker.add(service, echo_back)
     stop_on_signals(worker, command)
     hint = asyncio.ensure_future(warn_without_broker(worker))
     try:
@@ -147,6 +183,27 @@ async def serve(
         hint.cancel()
         if command is not None:
             command.guard.close()
+
+
+def shower_of_lines(publish_to: str) -> "Callable[[int, bytes], None]":
+    """Writes what functions print to our own streams, and publishes it, with what they log, at ``publish_to``, unless empty."""
+    from polydomo.worker.processes.output import show
+
+    if not publish_to:
+        return show
+    from polydomo.logs import Handler
+    from polydomo.worker.call import running
+
+    handler = Handler(publish_to)
+    handler.addFilter(lambda record: running() is not None)
+    logging.getLogger().addHandler(handler)
+    publish = publisher_of_lines(publish_to, "output")
+
+    def show_and_publish(stream: int, line: bytes) -> None:
+        show(stream, line)
+        publish(line.decode("utf-8", "backslashreplace").rstrip())
+
+    return show_and_publish
 
 
 def publisher_of_lines(url: str, program: str) -> "Callable[[str], None]":
@@ -218,9 +275,9 @@ class RepeatedLineFilter(logging.Filter):
         self.until = 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        from polydomo.worker.service_connection import CALL_FAILED
+        from polydomo.worker.service_connection import FAILURES
 
-        if record.msg == CALL_FAILED:
+        if record.msg in FAILURES:
             return True
         text = record.getMessage()
         if text == self.last and time.monotonic() < self.until:

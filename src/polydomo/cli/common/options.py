@@ -60,6 +60,23 @@ def time_option(text: str, *names: str, least: float = 0.001) -> Any:
     return typer.Option(*names, metavar="TIME", parser=seconds(least), help=text)
 
 
+def size_option(text: str, *names: str) -> Any:
+    """A flag that takes a number of bytes: ``500MiB``."""
+    return typer.Option(*names, metavar="SIZE", parser=_size, help=text)
+
+
+def _size(text: Any) -> int:
+    from polydomo.server.settings.types import Size
+
+    try:
+        return Size(0).read(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}, not {text!r}") from None
+
+
+_size.__name__ = "size"
+
+
 Timeout = Annotated[float, time_option("Timeout for the answer, such as 500ms or 5s.")]
 ANSWER_TIME = 15.0  # seconds; a broker answers at once, unless its machine is suspended for a while
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -92,14 +92,15 @@ def work(
     from polydomo.spark.fleet import Fleet
     from polydomo.spark.fleet_task import WorkerPlan
     from polydomo.spark.scaling import Scaling
+    from polydomo.worker import loading
 
     logs.setup(log_json, level)
-    shipping.see_here(Path.cwd())
+    loading.see_here(Path.cwd())
     plan = WorkerPlan(
         url, service, function, ("", port), "", name, concurrency, grace,
         {"security": security.default()} if security.default() is not None else {},
     )  # fmt: skip
-    plan.worker(0, shipping.load(function))  # raises here if the function or a name is wrong
+    plan.worker(0, loading.load(function))  # raises here if the function or a name is wrong
     code = shipping.local_code(function)
     settings = {
         "spark.task.maxFailures": str(FLEET_FAILURES),
