@@ -1,0 +1,119 @@
+"""The manifests of packaging/kubernetes: against Kubernetes's schemas, the settings, and a real broker's answers."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from polydomo.server.settings import settings
+from tests.cli.shell import Broker, script
+from tests.plain_http import http_client
+
+PLACE = Path(__file__).parents[2] / "packaging" / "kubernetes"
+OVERLAYS = ("one", "two", "monitoring", "worker")
+OTHERS = ("monitoring.coreos.com/v1", "keda.sh/v1alpha1")  # kinds of operators, which Kubernetes's schemas do not have
+RELEASES = ("1.28", "1.32")
+
+
+def manifests() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in sorted(PLACE.rglob("*.yaml")):
+        if path.name != "kustomization.yaml":
+            for found in yaml.safe_load_all(path.read_text()):
+                yield str(path.relative_to(PLACE)), found
+
+
+def pod(file: str) -> dict[str, Any]:
+    (found,) = [found for name, found in manifests() if name == file]
+    made: dict[str, Any] = found["spec"]["template"]["spec"]
+    return made
+
+
+def broker_container() -> dict[str, Any]:
+    container: dict[str, Any] = pod("base/statefulset.yaml")["containers"][0]
+    return container
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_manifests_are_valid(release: str) -> None:
+    validate = pytest.importorskip("kubernetes_validate").validate
+    patches = ("two/two-brokers.yaml", "two/through-leader.yaml")
+    checked = [found for name, found in manifests() if found["apiVersion"] not in OTHERS and name not in patches]
+    assert len(checked) >= 8
+    for found in checked:
+        validate(found, release, strict=True)
+
+
+def test_every_file_of_a_kustomization_is_there_but_for_secrets() -> None:
+    for overlay in ("base", *OVERLAYS):
+        found = yaml.safe_load((PLACE / overlay / "kustomization.yaml").read_text())
+        paths = [*found.get("resources", []), *(patch["path"] for patch in found.get("patches", []))]
+        paths += [path for one in found.get("configMapGenerator", []) for path in one["files"]]
+        for path in paths:
+            assert (PLACE / overlay / path).exists(), path
+        for one in found.get("secretGenerator", []):
+            assert all(not (PLACE / overlay / path).exists() for path in one.get("files", [])), "a secret is committed"
+
+
+@pytest.mark.parametrize("file", ["base/statefulset.yaml", "two/leader.yaml", "worker/deployment.yaml"])
+def test_pods_are_restricted(file: str) -> None:
+    found = pod(file)
+    assert found["securityContext"]["runAsNonRoot"]
+    assert found["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    for container in found["containers"]:
+        security = container["securityContext"]
+        assert security["readOnlyRootFilesystem"] and not security["allowPrivilegeEscalation"]
+        assert security["capabilities"]["drop"] == ["ALL"] and container["resources"]["limits"]["memory"]
+
+
+def test_the_settings_of_the_pods_are_settings() -> None:
+    variables = [one["name"] for one in broker_container()["env"]]
+    variables += [one["name"] for one in pod("two/two-brokers.yaml")["containers"][0]["env"]]
+    given = {name: "tcp://127.0.0.1:5246" for name in variables if name.startswith("POLYDOMO_")}
+    assert set(given) == {"POLYDOMO_LISTEN", "POLYDOMO_DURABLE_ADDRESS"}
+    store = {"POLYDOMO_STORE": "postgresql://polydomo@postgres/polydomo"}
+    found = settings.load(str(PLACE / "base" / "polydomo.toml"), {**given, **store}, {}, {})
+    assert not found.notices and found.durable.address == "tcp://127.0.0.1:5246"
+    assert pod("base/statefulset.yaml")["terminationGracePeriodSeconds"] > found.grace
+
+
+def test_the_probes_and_the_scaler_get_what_they_ask_for(tmp_path: Path) -> None:
+    (scaled,) = [found for _, found in manifests() if found["kind"] == "ScaledObject"]
+    trigger = scaled["spec"]["triggers"][0]["metadata"]
+    path = trigger["url"].removeprefix("http://polydomo:5246")
+    probe = broker_container()["readinessProbe"]["httpGet"]["path"]
+    with Broker(tmp_path / "data") as broker, http_client(broker.url.replace("tcp", "http")) as client:
+        assert client.get(probe).status_code == 200
+        assert client.get("/healthz?leader").status_code == 200
+        assert client.get(path).json()[trigger["valueLocation"]] == 0
+        for _ in range(3):
+            client.post("/v1/call/upper", content=b"x", headers={"Prefer": "respond-async"})
+        assert client.get(path).json()[trigger["valueLocation"]] == 3
+        slow = script("sleep 600")
+        with broker.worker("upper", *slow), broker.worker("upper", *slow):
+            assert client.get(path).json()[trigger["valueLocation"]] == 1.5
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_kustomize_builds_the_overlays(overlay: str, tmp_path: Path) -> None:
+    shutil.copytree(PLACE, tmp_path / "kubernetes")
+    place = tmp_path / "kubernetes" / overlay
+    (place / "access").mkdir()
+    for name in ("access.toml", "server.key", "server.key_secret", "alice.key"):
+        (place / "access" / name).touch()
+    (place / "store.env").write_text("POLYDOMO_STORE=postgresql://polydomo@postgres/polydomo\n")
+    built = subprocess.run(["kubectl", "kustomize", str(place)], capture_output=True, text=True, timeout=60, check=True)
+    kinds = [found["kind"] for found in yaml.safe_load_all(built.stdout)]
+    assert kinds and all(kinds)
+    if overlay == "two":
+        assert "polydomo-leader" in built.stdout and kinds.count("Secret") == 2
+
+
+@pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
+def test_haproxy_accepts_its_configuration() -> None:
+    words = ["haproxy", "-c", "-f", str(PLACE / "two" / "haproxy.cfg")]
+    subprocess.run(words, check=True, capture_output=True, timeout=60)
