@@ -1,11 +1,15 @@
 # Every target sets itself up: the first run makes .venv and installs into it, later runs find it done and need no network.
 
-VENV := .venv
-REAL := .venv-real
+# `make test PYTHON=python3.12` has an environment of its own, .venv-3.12.
+OTHER := $(if $(PYTHON),$(shell '$(PYTHON)' -c 'import sys; print("-%d.%d" % sys.version_info[:2])' 2>/dev/null))
+$(if $(PYTHON),$(if $(OTHER),,$(error PYTHON=$(PYTHON) does not run: name a Python 3.11 or newer)))
+VENV := .venv$(OTHER)
+REAL := .venv-real$(OTHER)
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
 # Many tests wait for processes and times: four at a time keep two cores busy.
 TEST_JOBS ?= 4
+CHECKED_CORE := build/checked$(OTHER)
 CHECKED := src tests packaging setup.py docs/conf.py $(wildcard demo bench sim chaos examples)
 SEEDS ?= 1000
 FIRST ?= 1
@@ -25,7 +29,7 @@ COMPILED_TESTS ?= tests/wire tests/broker tests/server/test_faults.py tests/clie
 COMPILED_PYTEST = -q -n $(TEST_JOBS) --dist loadgroup -p no:cacheprovider --tb=native -m "not long"
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo compiled wheel test checked-core test-compiled test-long test-stress real-peers bench chaos siege soak sim fuzz lint docs clean bench-journal
+.PHONY: help up demo compiled wheel test checked-core test-compiled test-core test-long test-stress real-peers bench chaos siege soak sim fuzz lint docs clean bench-journal
 
 help:  ## Show this list
 	@echo "polydomo: one broker for the Majordomo family of protocols. Targets:"
@@ -62,13 +66,20 @@ test: | $(PY)  ## Check style, types and layers, and run the tests
 # The core compiled with seams, not optimised. It is built again only after a change; without a C compiler this is left out.
 checked-core: $(VENV)/.compiler
 	@echo "==> mypyc: compiling the core for tests"
-	@if $(PY) packaging/compiled_core.py --has-compiler; then $(PY) packaging/compiled_core.py --check --to build/checked; fi
+	@if $(PY) packaging/compiled_core.py --has-compiler; then $(PY) packaging/compiled_core.py --check --to $(CHECKED_CORE); fi
 
-test-compiled: $(VENV)/.all checked-core  ## Run the core's tests, seeds and mutants with the compiled core
+test-compiled: $(VENV)/.core checked-core  ## Run the core's tests, seeds and mutants with the compiled core
 	@echo "==> pytest: the compiled core"
 	@if $(PY) packaging/compiled_core.py --has-compiler; then \
-		PYTHONPATH=build/checked $(PY) -m pytest $(COMPILED_PYTEST) -o "pythonpath=build/checked ." $(COMPILED_TESTS); \
+		PYTHONPATH=$(CHECKED_CORE) $(PY) -m pytest $(COMPILED_PYTEST) -o "pythonpath=$(CHECKED_CORE) ." $(COMPILED_TESTS); \
 	else echo "there is no C compiler here: only the interpreted form was tested"; fi
+
+# Without Spark, the pipeline, browsers and published programs, which need no second Python to be tested.
+CORE_TESTS ?= tests/wire tests/model tests/protocols tests/broker tests/web tests/stores tests/client tests/worker tests/journal tests/sim tests/fuzz
+test-core: $(VENV)/.core  ## Run the tests of the core, interpreted and compiled; PYTHON=python3.12 chooses another Python
+	@echo "==> pytest: the core with $$($(PY) -V)"
+	@$(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -p no:cacheprovider -m "not long" $(CORE_TESTS) $(PYTEST_ARGS)
+	@$(MAKE) -s test-compiled
 
 test-long: $(VENV)/.all  ## Run the full forms of the long tests (may take an hour)
 	@echo "==> pytest: the long forms"
@@ -77,8 +88,8 @@ test-long: $(VENV)/.all  ## Run the full forms of the long tests (may take an ho
 	@$(PY) packaging/compiled_core.py
 	@PYTHONPATH=build/compiled $(PY) -m pytest $(COMPILED_PYTEST) -o "pythonpath=build/compiled ." $(PYTEST_ARGS)
 	@echo "==> pytest: mutants, and everything else that replaces parts of the core, with the compiled core"
-	@$(PY) packaging/compiled_core.py --check --to build/checked
-	@PYTHONPATH=build/checked $(PY) -m pytest $(COMPILED_PYTEST) -o "pythonpath=build/checked ." $(shell grep -rl --include='test_*.py' replaces_core tests)
+	@$(PY) packaging/compiled_core.py --check --to $(CHECKED_CORE)
+	@PYTHONPATH=$(CHECKED_CORE) $(PY) -m pytest $(COMPILED_PYTEST) -o "pythonpath=$(CHECKED_CORE) ." $(shell grep -rl --include='test_*.py' replaces_core tests)
 	@echo "==> simulator: $(SEEDS) seeds with the compiled core"
 	@PYTHONPATH=build/compiled $(PY) -m sim.run --seeds $(SEEDS) --first $(FIRST) --jobs $(TEST_JOBS) --progress 100
 	@PYTHONPATH=build/compiled $(PY) -m sim.durable --seeds $(SEEDS) --first $(FIRST)
@@ -120,7 +131,7 @@ docs: $(VENV)/.all  ## Build the documentation site in build/docs; a broken link
 	@echo "==> build/docs/docs/index.html"
 
 clean:  ## Remove .venv, caches and build products
-	rm -rf $(VENV) $(REAL) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- setting up --------------------------------------------------------------------------------------------------------
@@ -131,7 +142,12 @@ clean:  ## Remove .venv, caches and build products
 $(VENV)/.all: pyproject.toml constraints.txt | $(VENV)/.compiler
 	@echo "==> Installing polydomo with everything its tests and demo need into $(VENV) (once)"
 	@$(PIP) install -qq --no-compile --constraint constraints.txt --editable '.[all]'
-	@touch $(VENV)/.base $@
+	@touch $(VENV)/.base $(VENV)/.core $@
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/.compiler
+	@echo "==> Installing polydomo with what the tests of its core need into $(VENV) (once)"
+	@$(PIP) install -qq --no-compile --constraint constraints.txt --editable '.[journal,otel,postgresql,test]'
+	@touch $@
 
 # Before everything else, and small: what compiles the core.
 $(VENV)/.compiler: constraints.txt | $(PY)
@@ -154,7 +170,7 @@ $(PY):
 	@for python in $(if $(PYTHON),'$(PYTHON)',python3.11 python3 python3.12 python3.13 python3.14 python); do \
 		if "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 			echo "==> Making $(VENV) with $$("$$python" -V 2>&1)"; \
-			rm -f $(VENV)/.base $(VENV)/.all $(VENV)/.compiler; \
+			rm -f $(VENV)/.base $(VENV)/.core $(VENV)/.all $(VENV)/.compiler; \
 			exec "$$python" -m venv $(VENV); \
 		fi; \
 	done; \
