@@ -94,6 +94,8 @@ def test_the_probes_and_the_scaler_get_what_they_ask_for(tmp_path: Path) -> None
         assert client.get(path).json()[trigger["valueLocation"]] == 3
         slow = script("sleep 600")
         with broker.worker("upper", *slow), broker.worker("upper", *slow):
+            while client.get(path).json()["service"]["workers"] < 2:
+                pass  # the second one registers
             assert client.get(path).json()[trigger["valueLocation"]] == 1.5
 
 

@@ -267,7 +267,7 @@ def test_inspection_mirrors_the_reserved_services(http: httpx.Client, site: Site
     assert any(row["protocol"] == "http" for row in http.get("/v1/clients").json())
     for page in ("status", "gone", "figures", "requests", "logs?count=1"):
         assert http.get(f"/v1/{page}").status_code == 200
-    assert http.get("/v1/services/x").status_code == 404
+    assert http.get("/v1/workers/x").status_code == 404
 
 
 def test_metrics_and_health(http: httpx.Client) -> None:

@@ -63,12 +63,18 @@ class QueryEndpoint(InspectEndpoint):
         session.ask(self.service, join([dump(query)]) if query else b"", QueryExchange(session))
 
 
-class SchemaEndpoint(InspectEndpoint):
-    """``/v1/schema`` and ``/v1/schema/{service}``."""
+class NamedEndpoint(InspectEndpoint):
+    """One built-in service that takes the rest of the path: ``/v1/schema/{service}``. Without one, another may answer: ``/v1/services`` is
+    the list, ``/v1/services/{name}`` one of them."""
+
+    def __init__(self, service: bytes, whole: bytes = b"") -> None:
+        self.service = service
+        self.whole = whole or service
 
     def check(self, session: HttpSession, head: RequestHead, path: "list[str]") -> None:
         pass
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         name = "/".join(path).encode()
-        session.ask(self.service, join([name]) if name and not name.startswith(b"{") else b"", InspectExchange(session))
+        named = bool(name) and not name.startswith(b"{")
+        session.ask(self.service if named else self.whole, join([name]) if named else b"", InspectExchange(session))

@@ -190,8 +190,19 @@ def detail(parts: "list[object]") -> object:
     known = [row["service"] for row in rows if isinstance(row.get("service"), dict)]
     merged = dict(rows[0]) if rows else {}
     merged["service"] = service(known) if len(known) > 1 else known[0] if known else None
+    merged["waiting_jobs"] = sum(int(row.get("waiting_jobs") or 0) for row in rows)
+    merged["open_per_worker"] = open_per_worker(merged["service"], merged["waiting_jobs"])
     merged["typed"] = any(row.get("typed") for row in rows)
     return merged
+
+
+def open_per_worker(row: object, waiting: int) -> float:
+    """The open requests of a service, jobs that wait included, for each of its workers, by which they can be scaled. With no worker, all of
+    them."""
+    requests = workers = 0
+    if isinstance(row, dict):
+        requests, workers = int(row.get("open_requests") or 0), int(row.get("workers") or 0)
+    return round((requests + waiting) / max(workers, 1), 3)
 
 
 def journal(parts: "list[object]") -> object:

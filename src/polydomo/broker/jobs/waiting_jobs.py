@@ -49,6 +49,11 @@ class WaitingJobs:
             queue = self.by_service[service] = ServiceQueue()
         return queue
 
+    def count(self, service: bytes) -> int:
+        """Jobs that wait for a worker of the service, and were not passed to the broker."""
+        queue = self.by_service.get(service)
+        return queue.length if queue is not None else 0
+
     def pop(self, queue: ServiceQueue) -> Job | None:
         """Removes and returns the next job of a queue."""
         while queue.heap:

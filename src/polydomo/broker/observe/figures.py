@@ -180,6 +180,7 @@ def traffic(state: State, service: Service) -> Row:
     return {
         "queued": service.queue_length + len(parked),
         "oldest_wait_us": microseconds(state.now - first.accepted) if first is not None else None,
+        "open_requests": service.accepted - service.answered - service.failed,
         "requests": service.accepted - answered - failed,
         "answered": service.answered - answered,
         "failed": service.failed - failed,

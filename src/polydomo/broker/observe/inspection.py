@@ -7,6 +7,7 @@ import json
 from functools import partial
 
 from polydomo.broker.builtin.service import Row, Rows
+from polydomo.broker.cluster import merging
 from polydomo.broker.observe import figures, states
 from polydomo.broker.observe.error_groups import ErrorGroup
 from polydomo.broker.observe.parts import Parts
@@ -149,8 +150,12 @@ def service_detail(parts: Parts, name: bytes) -> Row:
         "memoised": parts.memoiser is not None and parts.memoiser.names.get(name) is True,
     }
     hidden = service is None or figures.is_hidden(state, service)
+    row = service_row(parts, service) if service is not None and not hidden else None
+    waiting = parts.durable.jobs.waiting_jobs.count(name) if parts.durable is not None else 0
     return {
-        "service": service_row(parts, service) if service is not None and not hidden else None,
+        "service": row,
+        "waiting_jobs": waiting,
+        "open_per_worker": merging.open_per_worker(row, waiting),
         "limits": limits,
         "typed": parts.schemas.find(name) is not None,
     }

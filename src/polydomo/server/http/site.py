@@ -16,7 +16,7 @@ from polydomo.server.host import Host
 from polydomo.server.http.metrics_endpoint import MetricsEndpoint
 from polydomo.server.http.requests_endpoint import RequestsEndpoint
 from polydomo.web.api import HttpApi
-from polydomo.web.inspect import InspectEndpoint, QueryEndpoint, SchemaEndpoint
+from polydomo.web.inspect import InspectEndpoint, NamedEndpoint, QueryEndpoint
 from polydomo.web.login import LoginEndpoint, cookie_of
 from polydomo.web.pages import FileEndpoint, RedirectEndpoint, RenderedEndpoint
 from polydomo.web.session import HttpSession, Site
@@ -24,8 +24,6 @@ from polydomo.wire.http.head import HttpError, RequestHead
 
 WEB = Path(__file__).parents[1] / "web"
 
-# the endpoint of a built-in service, by what its page takes
-PAGES: dict[str, type[InspectEndpoint]] = {NOTHING: InspectEndpoint, QUERY: QueryEndpoint, NAME: SchemaEndpoint}
 
 PLAIN = "text/plain; charset=utf-8"
 
@@ -80,9 +78,14 @@ def build_site(server: Host, render_metrics: Callable[[], bytes]) -> Site:
 
 def mount_pages(site: Site, broker: Broker) -> None:
     """The pages of built-in services."""
+    lists = {one.path: one.name for one in broker.builtin.by_name.values() if one.path and one.takes == NOTHING}
     for service in broker.builtin.by_name.values():
-        if service.path:
-            site.mount(service.path, PAGES[service.takes](service.name))
+        if service.takes == NAME:
+            site.mount(service.path, NamedEndpoint(service.name, lists.pop(service.path, b"")))
+        elif service.takes == QUERY:
+            site.mount(service.path, QueryEndpoint(service.name))
+    for path, name in lists.items():
+        site.mount(path, InspectEndpoint(name))
 
 
 def identify(server: Host, session: HttpSession, head: RequestHead) -> str:
