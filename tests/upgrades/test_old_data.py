@@ -1,7 +1,7 @@
 """Data directories that polydomo 0.1 and 0.2 wrote, opened by this version: ``data-0.1`` (commit 08ff42f) and ``data-0.2`` (2369a3e).
 
-Each broker served ``upper`` three times; that of 0.2 also has a job that is done (with the key ``invoice-7``), one that is open and one that
-is dead, a schedule, a paused service, and a value of MemoDB.
+Each broker served ``upper`` three times; that of 0.2 also has a job that is done (with the key ``invoice-7``), one that is open and one
+that is dead, a schedule, a paused service, and a value of MemoDB.
 """
 
 import json
