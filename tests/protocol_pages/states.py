@@ -19,6 +19,7 @@ class Transition:
     hears: tuple[Message, ...] = ()
     lost: bool = False  # the peer is silent until the broker takes it for lost
     timed: bool = False  # time passes until the broker answers
+    stops: bool = False  # the broker stops
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Machine:
 T = Transition
 FAST: dict[str, object] = {"beat": 0.3}
 SILENCE = "silence"
+STOP = "the broker stops"
 
 WORKER = {"new": "no worker", "idle": "registered", "busy": "holds a request", "over": "dismissed"}
 
@@ -72,6 +74,7 @@ MDP = Machine(
         T("idle", "READY", "DISCONNECT", "over", (*_W1, b"\x01", b"walk"), hears=_BYE1),
         T("idle", "DISCONNECT", "", "over", (*_W1, b"\x05")),
         T("idle", SILENCE, "DISCONNECT", "over", hears=_BYE1, lost=True),
+        T("idle", STOP, "DISCONNECT", "over", hears=_BYE1, stops=True),
         T("busy", "REPLY", "", "idle", (*_W1, b"\x03", None, b"", b"y")),
         T("busy", "HEARTBEAT", "", "busy", (*_W1, b"\x04")),
         T("busy", "DISCONNECT", "", "over", (*_W1, b"\x05")),
@@ -99,6 +102,7 @@ MDX = Machine(
         T("idle", "READY", "DISCONNECT", "over", (_W, b"\x01", b"walk"), hears=_BYE),
         T("idle", "DISCONNECT", "", "over", (b"MDPW02", b"\x06")),
         T("idle", SILENCE, "", "lost", lost=True),
+        T("idle", STOP, "DISCONNECT", "over", hears=_BYE, stops=True),
         T("busy", "PARTIAL", "", "busy", (_W, b"\x03", None, b"", b"id", b"part")),
         T("busy", "PING", "PONG", "busy", (_W, b"PING"), hears=((_W, b"PONG"),)),
         T("busy", "FINAL", "", "idle", (_W, b"\x04", None, b"", b"id", b"y")),
@@ -162,6 +166,7 @@ EMQP = Machine(
         T("idle", "INFORM", "DISCONNECT", "over", (*_E, b"INFORM", b"2", b"walk"), hears=_DISCONNECT),
         T("idle", "DISCONNECT", "", "over", (*_E, b"DISCONNECT", b"2")),
         T("idle", SILENCE, "", "lost", lost=True),
+        T("idle", STOP, "DISCONNECT", "over", hears=_DISCONNECT, stops=True),
         T("ready", "HEARTBEAT", "", "ready", (*_E, b"HEARTBEAT", b"3")),
         T(
             *("ready", "a request is queued", "REQUEST", "busy"),
@@ -204,6 +209,7 @@ DBP = Machine(
         ),
         T("idle", "REGISTRATION, other name", "DISCONNECT", "over", (b"", b"UwU", _T, b'{"name": "x"}'), hears=_END),
         T("idle", "DISCONNECT", "", "over", (b"", b"</3", _T, b"")),
+        T("idle", STOP, "DISCONNECT", "over", hears=_END, stops=True),
         T(
             *("idle", "a request is queued", "REQUEST", "busy"),
             client=(b"", b"MDPC01", b"walk", b"x"),
@@ -224,6 +230,7 @@ MEMO01 = Machine(
         T("new", "RESULT", "DISCONNECT", "new", (b"\x03", b"x"), hears=((b"\x05", b"x"),)),
         T("polling", "a job is queued", "JOB", "busy", client=(b"\x02", b"", b"walk"), hears=((b"\x02", MORE),)),
         T("polling", "no job for 10 s", "HEARTBEAT", "asked", hears=((b"\x04", MORE),), timed=True),
+        T("polling", STOP, "DISCONNECT", "new", hears=((b"\x05", MORE),), stops=True),
         T("busy", "RESULT", "", "polling", (b"\x03", None)),
         T("busy", "RESULT, disconnecting", "DISCONNECT", "new", (b"\x03", None, b"true"), hears=((b"\x05", MORE),)),
         T("busy", "HEARTBEAT", "DISCONNECT", "new", (b"\x04", None), hears=((b"\x05", MORE),)),

@@ -77,10 +77,14 @@ class Walk:
             self.client.say(*(frame or b"" for frame in step.client))
         if step.sends:
             self.peer.say(*(self.request if frame is None else frame for frame in step.sends))
-        if step.lost:
+        if step.lost or step.stops:
             for fence in fences(self.machine, step.source):
                 self.take(fence)
+        if step.lost:
             self.broker.wait_for("walk", workers=0)
+        if step.stops:
+            self.broker.wait_for("walk")
+            self.broker.stop()
         for expected in step.hears:
             message = self.peer.hear()
             while self.machine.skip and not matches(message, expected) and matches(message, self.machine.skip):
@@ -115,5 +119,5 @@ def test_the_transition_is_made(machine: Machine, step: Transition) -> None:
             walk = Walk(machine, broker, peer, client)
             for one in way:
                 walk.take(one)
-            for one in fences(machine, step.target):
+            for one in fences(machine, step.target) if not step.stops else ():
                 walk.take(one)
