@@ -204,6 +204,21 @@ def large_events(stand: Stand) -> list[Foe]:
     return _large_replies(stand, b'"' * ((60 if stand.full else 20) * MIB), "text/event-stream")
 
 
+@attack("60 MiB replies to a WebSocket client", connections=2)
+def large_messages(stand: Stand) -> list[Foe]:
+    worker = Foe.zmtp(stand.port)
+    worker.send(b"MDXW01", b"\x01", b"large")
+    client = Foe.websocket(stand.port, stand.tls)
+    content = b'"' * ((60 if stand.full else 20) * MIB)
+    for number in range(8 if stand.full else 2):
+        call = {"op": "call", "id": number, "service": "large", "body": "x"}
+        with contextlib.suppress(OSError):
+            client.socket.sendall(websocket_frame(json.dumps(call).encode()))
+            worker.socket.sendall(join([b"MDXW01", b"\x04", *job_of(worker), content]))
+            flood([client], [websocket_frame(b"{}")], 1.0, reads=True)
+    return [worker, client]
+
+
 @attack("a multipart body of one part of 60 MiB", connections=1)
 def multipart_large(stand: Stand) -> list[Foe]:
     body = b"--b\r\n\r\n" + bytes((60 if stand.full else 20) * MIB) + b"\r\n--b--\r\n"

@@ -42,6 +42,7 @@ TUNNEL_PIECE: Final = 4 * KIB  # Bytes of a WebSocket that are handled before ot
 MAX_CONTROL: Final = 256 * KIB
 STEP_TOKENS: Final = 300  # Tokens of a large JSON or CBOR value that are read in one step: about 0.5 ms.
 STEP_BYTES: Final = 256 * KIB  # Bytes of a large string that are read in one step.
+JSON_PIECE: Final = 192 * KIB  # Bytes of a large frame that are written as JSON at a time. A multiple of 3, for base64.
 SMALL_VALUE: Final = 4 * KIB  # JSON and CBOR values of MemoDB up to this size are parsed at once.
 MAX_HTTP_HEAD: Final = 16 * KIB  # Request line and headers. nginx accepts 8 KiB per line; a bearer token has under 4.
 MAX_HTTP_HEADERS: Final = 100  # A browser sends about 20.

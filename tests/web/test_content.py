@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.limits import MAX_BODY_FRAMES, MAX_CONTROL
+from polydomo.limits import JSON_PIECE, MAX_BODY_FRAMES, MAX_CONTROL
 from polydomo.web import content
 from polydomo.wire.frames import join, split
 from polydomo.wire.http.head import HttpError
@@ -50,6 +50,33 @@ def test_a_large_frame_with_control_characters_is_base64() -> None:
     found = json.loads(data)["frames"]
     assert list(found[0]) == ["base64"] and found[1:] == [zeros[1:].decode(), text.decode()]
     assert content.request_body(content.FRAMES_JSON, data) == join([zeros, zeros[1:], text])
+
+
+LARGE = MAX_CONTROL + 1
+NEARLY = b"\xff" + b"x" * LARGE  # not UTF-8
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b'"' * 3 * LARGE],
+        ["\u00e4\u20ac\U0001f600".encode() * (LARGE // 2)],  # characters that lie across pieces
+        [b"x" + "\u20ac".encode() * LARGE, b"", b"small"],
+        [NEARLY, b"text" * LARGE, NEARLY[::-1]],
+        ["\u20ac".encode() * LARGE + b"\xe2\x82"],  # it ends inside a character
+        [bytes(3 * LARGE), bytes(10)],
+        [b"x" * JSON_PIECE, *(b"%d" % number for number in range(MAX_BODY_FRAMES - 1))],
+    ],
+    ids=["quotes", "characters", "three", "not text", "cut", "zeros", "many"],
+)
+def test_large_bodies_are_written_in_pieces(frames: list[bytes]) -> None:
+    body = join(frames)
+    pieces = content.event_of_frames(content.EVENTS, b"final", body)
+    assert max(map(len, pieces)) <= 2 * JSON_PIECE + 200 and len(pieces) > 1
+    whole = b"".join(reversed(pieces))
+    assert whole == content.event("final", {"frames": content.frames_to_json(body)})
+    lines = b"".join(reversed(content.event_of_frames(content.LINES, b"partial", body)))
+    assert lines == content.line("partial", {"frames": content.frames_to_json(body)})
 
 
 @given(BODIES)

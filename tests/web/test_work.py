@@ -15,6 +15,7 @@ from websockets.sync.client import ClientConnection, connect
 
 import polydomo
 from polydomo import testing
+from polydomo.limits import JSON_PIECE
 from polydomo.web import work
 from sim.replacing import set_limit
 from tests.forms import replaces_core
@@ -217,6 +218,24 @@ class Socket:
 def opened(broker: testing.Broker) -> Iterator[Socket]:
     with connect(broker.url.replace("tcp", "ws") + "/v1/ws", compression=None) as connection:
         yield Socket(connection)
+
+
+def test_large_messages_are_sent_in_fragments(broker: testing.Broker) -> None:
+    """The request to a worker over a WebSocket, and the reply to a client over another one."""
+    text = '"\u20ac' * JSON_PIECE
+    with connect(broker.url.replace("tcp", "ws") + "/v1/ws", compression=None, max_size=None) as working:
+        worker = Socket(working)
+        worker.say(op="work", service="large")
+        broker.wait_for("large")
+        with connect(broker.url.replace("tcp", "ws") + "/v1/ws", compression=None, max_size=None) as calling:
+            client = Socket(calling)
+            client.say(op="call", id=1, service="large", frames=[text, "short"])
+            pieces = list(working.recv_streaming())
+            job = json.loads("".join(map(str, pieces)))
+            assert len(pieces) > 2 and job["frames"] == [text, "short"]
+            worker.say(op="reply", token=job["token"], frames=["short", text])
+            pieces = list(calling.recv_streaming())
+            assert len(pieces) > 2 and json.loads("".join(map(str, pieces)))["frames"] == ["short", text]
 
 
 def test_calls_over_a_websocket(broker: testing.Broker) -> None:

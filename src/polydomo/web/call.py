@@ -26,7 +26,7 @@ from polydomo.web.content import (
     choose,
     dump,
     event,
-    frames_to_json,
+    event_of_frames,
     line,
     media_type,
     request_body,
@@ -306,21 +306,23 @@ class EventExchange(Exchange):
         self.started = False
 
     def partial(self, request: Request, body: Body) -> None:
-        self._send(request, "partial", {"frames": frames_to_json(body)})
+        self._send(request, event_of_frames(self.media, b"partial", body))
 
     def final(self, request: Request, body: Body) -> None:
-        self._send(request, "final", {"frames": frames_to_json(body)})
+        self._send(request, event_of_frames(self.media, b"final", body))
         self.session.http.finish()
 
     def failure(self, request: Request, code: str, text: str) -> None:
         if not self.started:
             fail(self.session, request, code, text)
             return
-        self._send(request, "failure", failure_problem(request, code, text, self.session.broker.request_name(request)))
+        value = failure_problem(request, code, text, self.session.broker.request_name(request))
+        self._send(request, [event("failure", value) if self.media == EVENTS else line("failure", value)])
         self.session.http.finish()
 
-    def _send(self, request: Request, name: str, value: "dict[str, object]") -> None:
+    def _send(self, request: Request, pieces: "list[bytes]") -> None:
         if not self.started:
             self.started = True
             self.session.start(200, self.media, named(self.session, request))
-        self.session.http.write(event(name, value) if self.media == EVENTS else line(name, value))
+        while pieces:
+            self.session.http.write(pieces.pop())

@@ -9,11 +9,12 @@ and so is a large one with control characters:
 import json
 import re
 from base64 import b64decode, b64encode
+from codecs import getincrementaldecoder
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from polydomo.limits import MAX_BODY_FRAMES, MAX_CONTROL, MAX_MULTIPART_HEAD
+from polydomo.limits import JSON_PIECE, MAX_BODY_FRAMES, MAX_CONTROL, MAX_MULTIPART_HEAD
 from polydomo.wire.frames import Body, flat, join, split
 from polydomo.wire.http.head import REASONS, HttpError
 
@@ -104,6 +105,42 @@ def frame_to_json(frame: bytes) -> object:
         except UnicodeDecodeError:
             pass
     return {"base64": b64encode(frame).decode()}
+
+
+def frames_json(body: Body, before: bytes, after: bytes) -> "list[bytes]":
+    """The list of the frames of a body as JSON, between two texts, in pieces. A large body is converted piece by piece, so that the broker
+    does not hold several copies of it. The last piece is the first of the list: they are popped as they are sent."""
+    if len(body) <= JSON_PIECE:
+        return [before + dump(frames_to_json(body)) + after]
+    out: list[bytes] = []
+    some: list[bytes] = [before, b"["]  # they become one piece
+    size = 0
+    for number, frame in enumerate(split(body)):
+        for piece in _json_pieces(frame, b"," if number else b""):
+            some.append(piece)
+            size += len(piece)
+            if size >= JSON_PIECE // 2:
+                out.append(b"".join(some))
+                some = []
+                size = 0
+    out.append(b"".join([*some, b"]", after]))
+    out.reverse()
+    return out
+
+
+def _json_pieces(frame: bytes, before: bytes) -> "list[bytes]":
+    size = len(frame)
+    if size <= MAX_CONTROL:
+        return [before, dump(frame_to_json(frame))]
+    steps = range(0, size, JSON_PIECE)
+    if _CONTROL.search(frame) is None:
+        try:
+            decoder = getincrementaldecoder("utf-8")()
+            text = [dump(decoder.decode(frame[at : at + JSON_PIECE], at + JSON_PIECE >= size))[1:-1] for at in steps]
+            return [before, b'"', *text, b'"']
+        except UnicodeDecodeError:
+            pass
+    return [before, b'{"base64":"', *[b64encode(frame[at : at + JSON_PIECE]) for at in steps], b'"}']
 
 
 def frame_from_json(value: object) -> bytes:
@@ -215,11 +252,18 @@ def response_body(media: str, body: Body, random: Random) -> "tuple[str, bytes]"
     if media == MULTIPART:
         return to_multipart(body, random)
     if media in (JSON, FRAMES_JSON):
-        return media, dump({"frames": frames_to_json(body)})
+        return media, b"".join(reversed(frames_json(body, b'{"frames":', b"}")))
     return media, flat(body)
 
 
 # --- events -----------------------------------------------------------------------------------------------------------------
+
+
+def event_of_frames(media: str, name: bytes, body: Body) -> "list[bytes]":
+    """A partial or final reply as an event, or as a line of JSON, in the pieces of ``frames_json``."""
+    if media == EVENTS:
+        return frames_json(body, b'event: %b\ndata: {"frames":' % name, b"}\n\n")
+    return frames_json(body, b'{"event":"%b","frames":' % name, b"}\n")
 
 
 def event(name: str, value: object) -> bytes:

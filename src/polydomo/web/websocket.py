@@ -22,7 +22,7 @@ from polydomo.model.request_options import options_of
 from polydomo.model.session import ProtocolSession
 from polydomo.model.shared_run import first_ref
 from polydomo.protocols.pubsub.backlog import Backlog
-from polydomo.web.content import body_from_json, dump, frames_to_json
+from polydomo.web.content import body_from_json, dump, frames_json, frames_to_json
 from polydomo.web.json_frames import JsonFrames
 from polydomo.web.session import Endpoint, Exchange, HttpSession, failure_problem
 from polydomo.wire.close_reason import CloseCause
@@ -63,13 +63,13 @@ class SocketCall(Exchange):
         self.key = key
 
     def partial(self, request: Request, body: Body) -> None:
-        self.session.say({"op": "partial", "id": self.key, "frames": frames_to_json(body)})
+        self.session.say_frames({"op": "partial", "id": self.key}, body)
 
     def final(self, request: Request, body: Body) -> None:
         session = self.session
         session.calls.pop(self.key, None)
         name = session.broker.request_name(request)
-        session.say({"op": "final", "id": self.key, "frames": frames_to_json(body), "request": name})
+        session.say_frames({"op": "final", "id": self.key, "request": name}, body)
 
     def failure(self, request: Request, code: str, text: str) -> None:
         session = self.session
@@ -158,6 +158,16 @@ class WebSocketSession(ProtocolSession):
 
     def say(self, message: Message) -> None:
         self._send(dump(message))
+
+    def say_frames(self, message: Message, body: Body) -> None:
+        """A message that ends with the frames of a body; a large one in fragments."""
+        pieces = frames_json(body, dump(message)[:-1] + b',"frames":', b"}")
+        first = True
+        while pieces:
+            piece = pieces.pop()
+            self.socket.send_encoded(piece, first, not pieces)
+            self._write()
+            first = False
 
     def _send(self, text: bytes) -> None:
         self.socket.send_encoded(text)
@@ -282,7 +292,6 @@ class WebSocketSession(ProtocolSession):
             "op": "job",
             "token": request.token.decode("latin-1"),
             "service": request.service.name.decode("utf-8", "replace"),
-            "frames": frames_to_json(request.body),
             "request": self.broker.request_name(request),
         }
         left = request.time_left(self.broker.now)
@@ -298,7 +307,7 @@ class WebSocketSession(ProtocolSession):
         trace = ref.trace if isinstance(ref, Exchange) else job.trace if job is not None else ""
         if trace:
             message["traceparent"] = trace
-        self.say(message)
+        self.say_frames(message, request.body)
 
     def cancel_request(self, worker: Worker, request: Request) -> bool:
         if self.told_of_cancelled:

@@ -134,10 +134,12 @@ class WebSocket:
         else:
             self._protocol.send_binary(message)
 
-    def send_encoded(self, text: bytes) -> None:
-        """A text message that is UTF-8 already."""
-        if self.open:
-            self._protocol.send_text(text)
+    def send_encoded(self, text: bytes, first: bool = True, last: bool = True) -> None:
+        """A text message that is UTF-8 already, or a fragment of one: the first, the last, or one between them."""
+        if self.open and first:
+            self._protocol.send_text(text, fin=last)
+        elif self.open:
+            self._protocol.send_continuation(text, fin=last)
 
     def ping(self) -> None:
         if self.open:
