@@ -30,7 +30,7 @@ export function show(place, service, query) {
   const body = h("div");
   place.append(h("p", { class: "back" }, h("a", { href: "#/services" }, "← Services")), heading([name(service), word], actions.element), notice, tabs.element, body);
   const end = TABS[tab][1](body, service, query);
-  const stop = poll(() => `/v1/service/${encodeURIComponent(service)}`, ({ service: row }) => {
+  const stop = poll(() => `/v1/services/${encodeURIComponent(service)}`, ({ service: row }) => {
     actions.element.hidden = tabs.element.hidden = body.hidden = !row;
     put(notice, row ? diagnosis(row) : unknown(service));
     put(word, row ? state(serviceState(row), row.cause) : null);
@@ -127,7 +127,7 @@ function showSettings(place, service) {
   const limits = h("div", null, "Loading …");
   const schema = h("div");
   place.append(section("Limits", limits), section("Schema", schema));
-  get(`/v1/service/${encodeURIComponent(service)}`).then(({ limits: found }) => put(limits, facts(Object.entries(found || {}).map(([key, value]) => [key.replace(/_us$/, "").replaceAll("_", " "), limit(key, value)])))).catch((error) => put(limits, explain(error)));
+  get(`/v1/services/${encodeURIComponent(service)}`).then(({ limits: found }) => put(limits, facts(Object.entries(found || {}).map(([key, value]) => [key.replace(/_us$/, "").replaceAll("_", " "), limit(key, value)])))).catch((error) => put(limits, explain(error)));
   get(`/v1/schema/${encodeURIComponent(service)}`).then((found) => put(schema, found ? h("pre", null, JSON.stringify(found, null, 2)) : empty("No worker describes its parameters. A Python function with type annotations does.")))
     .catch((error) => put(schema, explain(error)));
   return null;
