@@ -345,6 +345,12 @@ JOURNAL_SMALL: Final = 1 * MIB  # Files below this size are merged when their ho
 JOURNAL_MERGED_ROWS: Final = 1_000_000  # Rows of a merged file: about 2 s of one core.
 JOURNAL_MERGED_BYTES: Final = 16 * MIB  # Size of a merged file. One task of a reader takes several of them.
 JOURNAL_FLUSH: Final = 1.0  # Minimum seconds between segments that are closed early on request.
+FINISHED_SHOWN: Final = (
+    50  # Finished requests on a page of ``GET /v1/finished``, unless the query names another number.
+)
+FINISHED_LIMIT: Final = 500  # ... at most: more would be a page of half a megabyte.
+FINISHED_TIME: Final = 10.0  # Seconds after which a search of the journal stops; the next page continues it.
+FINISHED_SEARCHES: Final = 2  # Searches at one time: each uses a thread and reads whole segments.
 STORY_TIME: Final = 5.0  # How long a story waits for rows in memory to be written.
 STORY_LOOK: Final = 0.05  # Seconds between checks of that.
 TAP_ROWS: Final = 250  # Rows sent to taps per tick, 1,000 per second: more is unreadable, and building them takes 2 ms.
@@ -469,6 +475,8 @@ JOB_BACKOFF_MOST: Final = 300.0  # The longest delay between attempts: five minu
 JOB_BACKOFF_FACTOR: Final = 2.0  # Each delay is twice the previous one.
 MAX_JOBS: Final = 1_000_000  # Open jobs in the broker's memory, about 1 KiB each; further ones are rejected.
 MAX_JOB_BYTES: Final = 1024 * MIB  # Total size of the bodies of open jobs.
+JOB_PREVIEW: Final = 4 * KIB  # Characters of a body or a result that the detail of a job shows.
+JOB_PREVIEW_JSON: Final = 64 * KIB  # A body up to this size is parsed, to see whether it is JSON.
 JOB_MEMORY: Final = 0.5  # Fraction of limits.max_memory that open jobs may take; further ones are rejected.
 MAX_JOB_KEY: Final = 255  # Bytes of an idempotency key.
 MAX_JOB_DELAY: Final = 10 * 365 * 86_400.0  # Ten years: a longer delay is probably in the wrong unit.

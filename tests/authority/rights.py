@@ -246,6 +246,7 @@ HTTP: dict[str, list[Try]] = {
     **{service.path: [("GET", service.path, b"", service.right)] for service in BUILTIN.values() if service.path},
     "/v1/schema": [("GET", "/v1/schema", b"", INSPECT), ("GET", "/v1/schema/secret", b"", INSPECT)],
     "/v1/requests": [("GET", "/v1/requests", b"", INSPECT), ("GET", f"/v1/requests/{JOB}", b"", INSPECT)],
+    "/v1/finished": [("GET", "/v1/finished", b"", INSPECT)],
     "/metrics": [("GET", "/metrics", b"", INSPECT)],
     "/v1/session": [("POST", "/v1/session", b"no code", OWN)],
     **{

@@ -37,6 +37,8 @@ LOG = logs.get("server")
 
 Row = dict[str, Any]
 Find = Callable[[str], Awaitable[Row | None]]  # by id; raises SettingError if the id is invalid
+# By the parameters of a query; raises SettingError if one is invalid.
+Search = Callable[[dict[str, str]], Awaitable[Row]]
 
 
 class SystemEntropy(Entropy):
@@ -106,6 +108,7 @@ class Host:
         self.overdue = OverdueConnections(tuning.handshake_time)
         self.backed_up: dict[BaseConnection, None] = {}  # connections whose peers read more slowly than we write
         self.find_story: Find | None = None  # looks up a request in the journal, if there is one
+        self.search_journal: Search | None = None  # searches finished requests in it
         self.ipc_peers = 0
         self.bytes_sent = 0
         self.awake = False  # something happened in this turn

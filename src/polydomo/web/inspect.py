@@ -13,6 +13,8 @@ from polydomo.web.session import Endpoint, Exchange, HttpSession
 from polydomo.wire.frames import Body, flat, join
 from polydomo.wire.http.head import HttpError, RequestHead
 
+NAMES = ("service", "text")  # parameters that are text, even if they look like numbers
+
 
 class InspectExchange(Exchange):
     def __init__(self, session: HttpSession) -> None:
@@ -58,7 +60,7 @@ class QueryEndpoint(InspectEndpoint):
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         query: dict[str, object] = {}
         for name, value in head.parameters().items():
-            number = value.isascii() and value.isdigit() and len(value) < 16 and name != "service"
+            number = value.isascii() and value.isdigit() and len(value) < 16 and name not in NAMES
             query[name] = int(value) if number else value
         session.ask(self.service, join([dump(query)]) if query else b"", QueryExchange(session))
 

@@ -105,7 +105,8 @@ class JobsEndpoint(Endpoint):
         if path in ([], [""]):
             if head.method == "DELETE":
                 raise HttpError(405, "DELETE /v1/jobs/ID cancels a job", close=False)
-            ask(session, "jobs", selection(parameters), JobExchange(session, "jobs"))
+            whole = parameters.get("page", "") == "1"  # with the counts of all states
+            ask(session, "jobs", selection(parameters), JobExchange(session, "" if whole else "jobs"))
         elif len(path) == 1:
             what = "cancel" if head.method == "DELETE" else "job"
             ask(session, what, {"job": path[0]}, JobExchange(session))

@@ -309,7 +309,12 @@ def _jobs(parts: Parts) -> "list[BuiltinService]":
             "a list of jobs of a `state` and a `service`, at most `limit`",
             services.list_jobs,
         ),
-        job(b"polydomo.retry", ADMIN, "retries dead jobs: `job`, all of a `service`, or `all`", services.retry),
+        job(
+            b"polydomo.retry",
+            ADMIN,
+            "retries dead jobs: `job`, a list of `jobs`, all of a `service`, or `all`",
+            services.retry,
+        ),
         job(b"polydomo.drop", ADMIN, "removes dead jobs, with the same fields", services.drop),
         job(b"polydomo.schedule", ADMIN, "adds the [schedule](durability.md#schedules) `name`", services.schedule),
         job(b"polydomo.schedules", INSPECT, "a list of schedules", services.list_schedules),

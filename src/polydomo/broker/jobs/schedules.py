@@ -1,7 +1,7 @@
 """Schedules submit jobs at given times. Each run is stored together with the time of the next run, so that it happens exactly once."""
 
 from collections.abc import Callable
-from datetime import tzinfo
+from datetime import datetime, tzinfo
 from typing import Final, Protocol
 
 from polydomo.broker.jobs.events import firing
@@ -214,6 +214,7 @@ class Schedules:
                     "zone": row.zone,
                     "missed": row.missed,
                     "next": iso_time(row.next) if row.next else None,
+                    "next_local": datetime.fromtimestamp(row.next, plan.zone).isoformat() if row.next else None,
                     "body_bytes": len(row.body),
                     "principal": plan.principal,
                     "problem": plan.problem,

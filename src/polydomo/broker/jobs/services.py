@@ -7,7 +7,7 @@
 ``polydomo.cancel``      cancels ``job``, or the open request ``request``
 ``polydomo.jobs``        a list of jobs, the newest first, of a ``state`` and a ``service``, at most ``limit``; with ``after``, jobs
                          that have ended, in that order, from a position on: "" is the beginning, ``next`` of an answer continues
-``polydomo.retry``       retries dead jobs: ``job``, all of a ``service``, or ``all``
+``polydomo.retry``       retries dead jobs: ``job``, a list of ``jobs``, all of a ``service``, or ``all``
 ``polydomo.drop``        removes dead jobs, with the same fields
 ``polydomo.schedule``    a new schedule: ``name``, ``service``, ``when``, and optionally ``zone``, ``missed``, ``priority``, ``retries`` and
                          ``timeout_us``
@@ -24,6 +24,7 @@ from polydomo.broker.jobs.durable import NOT_FOUND, OTHER_BODY, PENDING, Durable
 from polydomo.broker.jobs.durable_order import order_of
 from polydomo.broker.jobs.job import Job, Row
 from polydomo.broker.jobs.ops import Op, ScheduleRow, Select, StoreError
+from polydomo.broker.jobs.preview import preview
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_LISTED, MAX_RESULT_WAIT, MAX_SERVICE_NAME
@@ -36,7 +37,7 @@ from polydomo.model.job_messages import (
     read_text,
     stored_body,
 )
-from polydomo.model.json_form import iso_time
+from polydomo.model.json_form import iso_time, microseconds
 from polydomo.model.outcomes import DENIED, KEY_REUSED
 from polydomo.model.records import Request
 from polydomo.model.retry_policy import backoff_of
@@ -139,9 +140,23 @@ def show(durable: Durable, request: Request, header: Row, content: bytes) -> Non
             _not_found(durable, request, id, error)
         elif not _denied(durable, request, job):
             retries = durable.jobs.backoff_of(job).to_json()
-            durable.reply(request, {**job_row(job), "retries": retries, "story": list(job.story)})
+            durable.reply(request, {**job_row(job), **_detail(job), "retries": retries, "story": list(job.story)})
 
     durable.jobs.find(id, found)
+
+
+def _detail(job: Job) -> Row:
+    """What only one job shows, not a list."""
+    runs = job.phase in (states.RUNNING, states.RECORDING) and job.state == states.OPEN
+    return {
+        "principal": job.principal,
+        "trace": job.trace,
+        "timeout_us": microseconds(job.run) if job.run else None,
+        "worker": job.worker if runs else "",
+        "started": iso_time(job.started) if runs and job.started else None,
+        "body": preview(job.body),
+        "result": preview(job.result) if job.phase != states.RECORDING else None,
+    }
 
 
 def _not_found(durable: Durable, request: Request, id: str, error: StoreError | None) -> None:
@@ -253,13 +268,16 @@ def drop(durable: Durable, request: Request, header: Row, content: bytes) -> Non
 
 
 def _dead(durable: Durable, request: Request, header: Row, again: bool) -> None:
-    """Retries or removes dead jobs: one, those of a service, or all."""
+    """Retries or removes dead jobs: one, some, those of a service, or all."""
     if header.get("job") is not None:
         _dead_some(durable, request, [_job_id(header)], again)
         return
+    if header.get("jobs") is not None:
+        _dead_some(durable, request, _job_ids(header), again)
+        return
     service = read_service(header) if header.get("service") is not None else b""
     if not service and header.get("all") is not True:
-        raise SettingError("give one of job, service and all (true)")
+        raise SettingError("give one of job, jobs (a list), service and all (true)")
     op = Select(states.DEAD, service, 10 * MAX_LISTED)
 
     def selected(_: Op) -> None:
@@ -301,6 +319,13 @@ def _dead_some(durable: Durable, request: Request, ids: "list[str]", again: bool
             )
         else:
             durable.jobs.remove(id, lambda changed, error, id=id: one_more(id, changed, error), states.DEAD)  # type: ignore[misc]
+
+
+def _job_ids(header: Row) -> "list[str]":
+    given = header.get("jobs")
+    if not isinstance(given, list) or len(given) > MAX_LISTED:
+        raise SettingError(f"jobs: must be a list of at most {MAX_LISTED:,} ids")
+    return list(dict.fromkeys(_job_id({"job": id}) for id in given))
 
 
 def _job_id(header: Row) -> str:

@@ -15,7 +15,7 @@ from collections import deque
 from datetime import datetime
 
 from polydomo.broker.requests import request_ids
-from polydomo.limits import COST_RECORD, MAX_LISTED, MAX_LOG_BYTES, MAX_LOG_RECORD, MAX_LOG_RECORDS
+from polydomo.limits import COST_RECORD, MAX_LISTED, MAX_LOG_BYTES, MAX_LOG_QUERY, MAX_LOG_RECORD, MAX_LOG_RECORDS
 from polydomo.model import peer_json
 from polydomo.model.json_form import iso_time
 
@@ -70,6 +70,12 @@ class LogRecord:
             "attempt": self.attempt or None,
             "broker": self.broker or None,
         }
+
+    def has(self, text: str) -> bool:
+        """Whether the message or a field contains the text, in any case. ``text`` is case-folded."""
+        if text in self.message.casefold():
+            return True
+        return any(text in str(value).casefold() for value in self.fields.values())
 
     @property
     def content(self) -> bytes:
@@ -177,8 +183,11 @@ class LogRecords:
         after: int = 0,
         most: int = MAX_LISTED,
         oldest: bool = False,
+        text: str = "",
     ) -> list[LogRecord]:
-        """The newest that fit, or the ``oldest``, in the order of their numbers. ``request`` is an id or a number."""
+        """The newest that fit, or the ``oldest``, in the order of their numbers. ``request`` is an id or a number; ``text`` is part of the
+        message or of a field."""
+        text = text.casefold()
         least = LEVELS.index(level)
         number, request_id = _request(request)
         found: list[LogRecord] = []
@@ -190,6 +199,7 @@ class LogRecords:
                 and LEVELS.index(record.level) >= least
                 and (not number or record.request == number)
                 and (not request_id or not record.request_id or record.request_id == request_id)
+                and (not text or record.has(text))
             ):
                 found.append(record)
         found.reverse()
@@ -197,7 +207,7 @@ class LogRecords:
 
     def answer(self, wanted: bytes) -> object:
         """To a request for ``polydomo.logs``: a JSON object with any of service, level (the least), request, after (a record's number),
-        most, and oldest (true: not the newest of them), or nothing."""
+        most, text (part of the message or of a field), and oldest (true: not the newest of them), or nothing."""
         try:
             found = json.loads(wanted) if wanted else {}
             if not isinstance(found, dict):
@@ -209,6 +219,7 @@ class LogRecords:
                 int(found.get("after") or 0),
                 min(max(int(found.get("most") or MAX_LISTED), 1), MAX_LISTED),
                 found.get("oldest") is True,
+                str(found.get("text") or "")[:MAX_LOG_QUERY],
             )
         except (ValueError, TypeError, RecursionError, OverflowError) as error:
             return {"error": f"invalid filter: {error}"}

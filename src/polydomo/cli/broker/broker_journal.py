@@ -67,6 +67,7 @@ class BrokerJournal:
             try:
                 self.journal.attach(broker)
                 server.find_story = self._find_story
+                server.search_journal = self._search
             except RuntimeError as error:  # the writer thread cannot be started
                 raise SettingError(f"cannot start the journal: {error}; {REMEDIES[errno.EAGAIN]}") from None
         self._tap = Tap(broker, self.recorder, Run("", 0, broker.wall, max_body=JOURNAL_BODY), self._bodies)
@@ -79,6 +80,24 @@ class BrokerJournal:
         from polydomo.journal.reading.reader import Reader
         from polydomo.journal.reading.story_row import find_story
 
+        await self._flush()
+        return await self._loop.run_in_executor(None, lambda: find_story(Reader([self._directory()]), request))
+
+    async def _search(self, parameters: "dict[str, str]") -> "dict[str, object]":
+        """One page of finished requests. Flushes rows in memory to disk first."""
+        from polydomo.journal.reading import finished
+        from polydomo.journal.reading.reader import Reader
+
+        finished.read_filter(parameters, time.time())  # an invalid query does not wait
+        if "before" not in parameters:
+            await self._flush()
+        reader = Reader([self._directory()])
+        return await self._loop.run_in_executor(None, lambda: finished.answer(reader, parameters, time.time()))
+
+    def _directory(self) -> Path:
+        return Path(self._server.settings.data) / "journal"
+
+    async def _flush(self) -> None:
         recorder = self._server.broker.recorder
         end = time.monotonic() + STORY_TIME
         wanted = 0
@@ -88,8 +107,6 @@ class BrokerJournal:
             if status.get("safe", 0) >= wanted or status.get("trouble"):
                 break
             await asyncio.sleep(STORY_LOOK)
-        directory = Path(self._server.settings.data) / "journal"
-        return await self._loop.run_in_executor(None, lambda: find_story(Reader([directory]), request))
 
     def tell(self) -> None:
         """Logs why no journal is kept although the default asks for one; called once the broker listens."""

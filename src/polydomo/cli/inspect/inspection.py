@@ -104,7 +104,7 @@ def requests(
     - `polydomo requests --client-id 4bf92f3577b34da6a3ce929d0e0e4736`
     - `polydomo requests --json | jq 'map(select(.state == "queued")) | length'`
     """
-    wanted = search.RequestFilter(
+    wanted = search.RequestSearch(
         search.seconds("--since", since), service, outcome, search.seconds("--slower", slower), most, client_id
     )
     if wanted.any() or journal is not None:

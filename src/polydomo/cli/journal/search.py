@@ -4,15 +4,15 @@ A running broker is asked where its journal is, and to flush its rows in memory 
 """
 
 import asyncio
+import math
 import time
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polydomo.broker.requests.request_ids import run_name
 from polydomo.cli.common import options
 from polydomo.cli.common.options import Json, To
 from polydomo.cli.common.reading import read, reader
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 FLUSH_TIME = 5.0  # seconds to wait for the broker to flush its journal to disk
-NUMBERED = {"client": "c", "worker": "w"}  # columns that number connections and workers
 DEFAULT_DATA = Path("polydomo-data")
 
 Directory = Annotated[
@@ -141,8 +140,8 @@ def lines(story: "Story") -> list[str]:
 
 
 @dataclass
-class RequestFilter:
-    """Filters for finished requests; None matches any."""
+class RequestSearch:
+    """What `polydomo requests` searches for; None matches any."""
 
     since: float | None = None  # seconds ago
     service: str | None = None
@@ -155,39 +154,24 @@ class RequestFilter:
         return any(value is not None for value in (self.since, self.service, self.outcome, self.slower, self.client_id))
 
 
-def search(reader: "Reader", wanted: RequestFilter) -> list[Row]:
+def search(reader: "Reader", wanted: RequestSearch) -> list[Row]:
     """The newest matching requests, in order of time."""
-    import pyarrow.compute as pc
-
-    from polydomo.journal import schema
+    from polydomo.journal.reading import finished
     from polydomo.journal.reading.reader import moment
 
-    conditions = []
-    if wanted.service is not None:
-        conditions.append((pc.field("service") == wanted.service) | (pc.field("last_service") == wanted.service))
-    if wanted.outcome == "failed":
-        conditions.append(pc.field("outcome") != "ok")
-    elif wanted.outcome is not None:
-        conditions.append(pc.field("outcome") == wanted.outcome)
-    if wanted.slower is not None:
-        conditions.append(pc.field("total_us") >= round(wanted.slower * 1e6))
-    if wanted.client_id is not None:
-        from polydomo.journal.reading.client_ids import has_client_id
-
-        conditions.append(has_client_id(wanted.client_id))
-    where = None
-    for condition in conditions:
-        where = condition if where is None else where & condition
     since = moment(time.time() - wanted.since) if wanted.since is not None else None
-    found: list[Row] = []
-    for table in reader.tables(schema.REQUESTS, since, where=where):
-        found += table.to_pylist()
-        if len(found) > 4 * wanted.most:
-            found = sorted(found, key=lambda row: row["time"])[-wanted.most :]
-    return sorted(found, key=lambda row: row["time"])[-wanted.most :]
+    filter_ = finished.RequestFilter(
+        since=since,
+        service=wanted.service,
+        outcome=wanted.outcome,
+        slower=wanted.slower,
+        client_id=wanted.client_id,
+        most=wanted.most,
+    )
+    return finished.search(reader, filter_, patience=math.inf).rows[::-1]
 
 
-def show_found(journal: Path | None, to: str | None, wanted: RequestFilter, json: bool) -> None:
+def show_found(journal: Path | None, to: str | None, wanted: RequestSearch, json: bool) -> None:
     known = ("ok", "failed", *(outcome for outcome in _outcomes() if outcome not in ("ok", "failed")))
     if wanted.outcome is not None and wanted.outcome not in known:
         raise SettingError(f"--outcome: must be one of {', '.join(known)}, not {wanted.outcome!r}")
@@ -195,6 +179,8 @@ def show_found(journal: Path | None, to: str | None, wanted: RequestFilter, json
     rows = search(found.reader, wanted)
     print_problems(found.reader)
     if json:
+        from polydomo.journal.reading.finished import finished_row
+
         show_json([finished_row(row) for row in rows])
         return
     show(FOUND, [found_cells(row) for row in rows])
@@ -251,20 +237,6 @@ def _outcomes() -> tuple[str, ...]:
     from polydomo.model.outcomes import OUTCOMES
 
     return OUTCOMES
-
-
-def finished_row(row: Row) -> Row:
-    """A row of the journal in the JSON form that all commands print."""
-    made: Row = {}
-    for name, value in row.items():
-        if isinstance(value, datetime):
-            value = iso(value)
-        elif name in NUMBERED:
-            value = f"{NUMBERED[name]}{value}" if value else None
-        elif name == "run":
-            value = run_name(value)
-        made[name] = value
-    return made
 
 
 # --- where the journal is ------------------------------------------------------------------------------------------------

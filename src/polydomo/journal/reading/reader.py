@@ -6,6 +6,7 @@ Segments are found by kind, date, hour and run in their names: a query for ten m
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +51,26 @@ class Reader:
         where: Any = None,
     ) -> Iterator[pa.Table]:
         """Segment by segment, the rows for which ``where`` (an expression of pyarrow.compute) holds."""
-        condition = where
-        for bound in (
-            pc.field("time") >= pa.scalar(since) if since else None,
-            pc.field("time") <= pa.scalar(until) if until else None,
-        ):
-            if bound is not None:
-                condition = bound if condition is None else condition & bound
+        condition = _within(where, since, until)
         for segment in self.find(kind, since, until, run):
             table = self._read(segment, kind, condition)
             if table is not None and table.num_rows:
                 yield table
+
+    def hours(
+        self, kind: str, since: datetime | None, until: datetime | None, where: Any
+    ) -> Iterator[tuple[datetime, pa.Table]]:
+        """The same hour by hour, the newest first, with the time at which the hour begins."""
+        condition = _within(where, since, until)
+        for hour, found in groupby(reversed(self.find(kind, since, until)), key=lambda segment: segment.hour):
+            tables = [self._read(segment, kind, condition) for segment in found]
+            begin = datetime.strptime(hour, "date=%Y-%m-%d/hour=%H").replace(tzinfo=UTC)
+            yield (
+                begin,
+                pa.concat_tables(
+                    [table for table in tables if table is not None] or [schema.arrow(kind).empty_table()]
+                ),
+            )
 
     def rows(
         self,
@@ -117,6 +127,17 @@ class Reader:
             self.problems.append(f"{segment.path}: cannot be read: {str(error).splitlines()[0]}")
             return None
         return table.filter(where) if where is not None else table
+
+
+def _within(where: Any, since: datetime | None, until: datetime | None) -> Any:
+    """The condition ``where`` for rows of this time."""
+    for bound in (
+        pc.field("time") >= pa.scalar(since) if since else None,
+        pc.field("time") <= pa.scalar(until) if until else None,
+    ):
+        if bound is not None:
+            where = bound if where is None else where & bound
+    return where
 
 
 def verified(path: Path) -> Any:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import ids, schema
+from polydomo.journal.reading.client_ids import requests_named
 from polydomo.journal.reading.story import NOT_RECORDED, Story, story_of
 from polydomo.model.json_form import iso
 
@@ -15,10 +16,17 @@ TURN_ENDS = (schema.REQUEUED, schema.FORWARDED)  # a worker no longer has the re
 
 
 def find_story(reader: "Reader", request: str) -> Row | None:
-    """The story of the request with this id; None if the journal has no row about it. Raises SettingError if the id is invalid."""
-    known = ids.parse(request)
-    since = datetime.fromtimestamp(known.accepted_ms / 1000 - 1, UTC)
-    story = story_of(reader, known.run, known.number, since)
+    """The story of the request with this id, or of the last one to which its client gave this id; None if the journal has no row about
+    it."""
+    story = None
+    if ids.is_id(request):
+        known = ids.parse(request)
+        since = datetime.fromtimestamp(known.accepted_ms / 1000 - 1, UTC)
+        story = story_of(reader, known.run, known.number, since)
+    named = requests_named(reader, request) if story is None else []
+    if named:
+        _, run, number = named[-1]
+        story = story_of(reader, run, number)
     if story is None:
         return None
     row: Row = {"request": story.request, "summary": story.head, "notes": story.notes}

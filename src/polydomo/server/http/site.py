@@ -13,6 +13,7 @@ from polydomo.model.service_schema import ServiceSchema
 from polydomo.server.access.access import digest_of
 from polydomo.server.connections.connection import Connection
 from polydomo.server.host import Host
+from polydomo.server.http.finished_endpoint import FinishedEndpoint
 from polydomo.server.http.metrics_endpoint import MetricsEndpoint
 from polydomo.server.http.requests_endpoint import RequestsEndpoint
 from polydomo.web.api import HttpApi
@@ -47,6 +48,7 @@ def build_site(server: Host, render_metrics: Callable[[], bytes]) -> Site:
     )
     mount_pages(site, broker)
     site.mount("/v1/requests", RequestsEndpoint(server))
+    site.mount("/v1/finished", FinishedEndpoint(server))
     site.mount(
         "/v1/session",
         LoginEndpoint(
