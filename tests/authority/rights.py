@@ -129,6 +129,8 @@ BRIDGED = {
     b"HELLO": BRIDGE,
     b"OFFER": OFFER,
     b"RETRACT": OWN,
+    b"ENTRY": REGISTER,
+    b"GONE": OWN,
     b"REQUEST": CALL,
     b"PUBLISH": PUBLISH,
     b"PARTIAL": OWN,
@@ -139,7 +141,7 @@ BRIDGED = {
     b"CALL": PEERS,
     b"REPLY": PEERS,
 }
-SIBLING = dict.fromkeys(b"SHORT ROOM ASK ANSWER EVENT TAP LOG SCHEDULE PROCESS".split(), PEERS)
+SIBLING = dict.fromkeys(b"SHORT ROOM ASK ANSWER EVENT TAP LOG SCHEDULE PROCESS NODES NODE".split(), PEERS)
 SOCKET = {
     "call": CALL,
     "cancel": OWN,
@@ -191,6 +193,7 @@ API = {
     "pass_schedule": CALL,
     "open_bridge": BRIDGE,
     "bridge_offers": OFFER,
+    "bridge_entry": REGISTER,
     "relay_publication": PUBLISH,
     "sibling_message": PEERS,
     "bridge_final": OWN,

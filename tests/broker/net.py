@@ -14,6 +14,7 @@ from polydomo.model.tuning import Tuning
 from polydomo.protocols.bridge.session import BridgeSession
 from polydomo.wire.frames import Body, bounds, join, split
 from polydomo.wire.link import Hub, Link, LinkHandler
+from polydomo.wire.zmtp.extensions import Extensions
 
 
 class Named(Entropy):
@@ -157,7 +158,8 @@ class Bridge:
         self.ends: list[BridgeSession] = []
         self.up = True
         for node, caller in ((near, True), (far, False)):
-            link = Link(node.net.hub, LinkHandler(), f"bridge of {node.name}")
+            link = Link(node.net.hub, LinkHandler(), f"tcp://192.0.2.9:{len(node.net.bridges) + 1}")
+            link.extensions = Extensions(catalog=True)
             session = BridgeSession(node.broker, link, caller, sibling)
             link.handler = session
             node.broker.session_opened(session)
@@ -235,12 +237,14 @@ class Net:
     def settle(self) -> int:
         """Delivers all messages until there are no more; returns how many there were."""
         count = 0
-        while any(bridge.waiting() for bridge in self.bridges):
+        while True:
+            for node in self.nodes:
+                node.broker.end_turn()
+            if not any(bridge.waiting() for bridge in self.bridges):
+                break
             for bridge in self.bridges:
                 if bridge.up:
                     count += bridge.carry(0) + bridge.carry(1)
-            for node in self.nodes:
-                node.broker.end_turn()
             assert count < 100_000, "they go on for ever"
         self.check()
         return count

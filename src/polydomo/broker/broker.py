@@ -9,6 +9,7 @@ turn, ``tick`` once a second, and ``was_suspended`` when the process did not run
 
 from polydomo.broker import sessions, shutdown, timekeeping
 from polydomo.broker.builtin import registry
+from polydomo.broker.catalog.bridged_entries import BridgedEntries
 from polydomo.broker.catalog.catalog import Catalog
 from polydomo.broker.catalog.changes import CatalogChanges
 from polydomo.broker.catalog.directory import Directory
@@ -61,8 +62,8 @@ from polydomo.wire.frames import Body
 
 class Broker(State, BrokerApi):
     __slots__ = (
-        "access", "admission", "answering", "bridging", "catalog", "changes", "control", "directory", "history", "listings", "logins",
-        "memory", "monitor", "parts", "publishing", "revocation", "schemas", "service_workers", "siblings",
+        "access", "admission", "answering", "bridged_entries", "bridging", "catalog", "changes", "control", "directory", "history",
+        "listings", "logins", "memory", "monitor", "parts", "publishing", "revocation", "schemas", "service_workers", "siblings",
     )  # fmt: skip
 
     def __init__(
@@ -95,12 +96,13 @@ class Broker(State, BrokerApi):
         nodes = RegisteredNodes(state, self.catalog) if self.tuning.dbp_registered_only else None
         self.access.nodes = nodes
         self.service_workers = ServiceWorkers(state, self.access, self.catalog)
-        self.changes = CatalogChanges(self.catalog, self.monitor, self.service_workers, nodes)
+        self.bridged_entries = BridgedEntries(state, self.access, self.catalog)
+        self.changes = CatalogChanges(self.catalog, self.monitor, self.service_workers, self.bridged_entries, nodes)
         self.schemas = parts.schemas = Schemas(state, self.access)
         self.logins = parts.logins = Logins(state)
         self.control = parts.control = Control(state)
         self.directory = parts.directory = Directory(
-            state, self.access, self.catalog, self.changes, self.service_workers, self.schemas
+            state, self.access, self.changes, self.service_workers, self.bridged_entries, self.schemas
         )
         self.memory = parts.memory = MemoryAccount(state, self.policy.max_memory)
         self.memory.book(SUBSCRIPTIONS, lambda: COST_SUBSCRIPTION * len(self.publishing.subscriptions))
@@ -114,7 +116,8 @@ class Broker(State, BrokerApi):
         parts.figures.recent = self.history.recent
         self.listings = Listings()
         self.siblings = Siblings(state, self, self.listings)
-        self.bridging = Bridging(state, self.access, self.siblings)
+        self.siblings.nodes = nodes
+        self.bridging = Bridging(state, self.access, self.siblings, self.bridged_entries)
         self.answering = Answering(parts, self.siblings, self.listings)
         self.siblings.local = self.answering
         self.monitor.gather = self.siblings.gather_figures
@@ -398,6 +401,8 @@ class Broker(State, BrokerApi):
             publishing.last_values.serve()
         if self.bridging.missed:
             self.bridging.retry_missed()
+        if self.bridged_entries.pending:
+            self.bridged_entries.end_turn()
         if self.siblings.wanted or self.siblings.short:
             self.siblings.end_turn()
         durable = self.parts.durable
@@ -423,6 +428,8 @@ class Broker(State, BrokerApi):
         """Whether work is left for the next turn, which should then start soon."""
         publishing = self.publishing
         if publishing.subscriptions.leaving or self.listings.open or self.monitor.greeting or self.history.pending:
+            return True
+        if self.bridged_entries.pending and self.bridged_entries.has_more_work():
             return True
         return bool(publishing.last_values.catching_up and publishing.last_values.can_serve())
 
@@ -508,6 +515,9 @@ class Broker(State, BrokerApi):
     def bridge_offers(self, worker: Worker, service: bytes, path: Path) -> None:
         self.bridging.bridge_offers(worker, service, path)
 
+    def bridge_entry(self, worker: Worker, name: bytes, path: Path, address: bytes, info: bytes) -> None:
+        self.bridged_entries.announced(worker, name, path, address, info)
+
     def pass_schedule(self, principal: str, raw: bytes) -> bool:
         return self.siblings.pass_schedule(principal, raw)
 
@@ -540,6 +550,7 @@ class Broker(State, BrokerApi):
         self.siblings.check_invariants()
         self.catalog.check_invariants()
         self.service_workers.check_invariants()
+        self.bridged_entries.check_invariants()
         self.publishing.subscriptions.check_invariants()
         self.publishing.last_values.check_invariants()
         self.history.check_invariants()

@@ -218,6 +218,10 @@ class BrokerApi:
         it."""
         raise NotImplementedError
 
+    def bridge_entry(self, worker: Worker, name: bytes, path: Path, address: bytes, info: bytes) -> None:
+        """A service is registered in the catalog of the last broker of ``path``, which has this address. An empty path withdraws it."""
+        raise NotImplementedError
+
     def pass_schedule(self, principal: str, raw: bytes) -> bool:
         """Passes an eMQP schedule of the principal to process 0 of this broker; False if there is no such process, or it is this one."""
         raise NotImplementedError

@@ -53,6 +53,14 @@ class DirectoryApi:
         """The same as JSON text."""
         raise NotImplementedError
 
+    def with_functions(self, functions: "list[str]") -> "dict[str, str]":
+        """The services of the catalog with one of these functions, as JSON by name; "images*" matches all that begin with "images"."""
+        raise NotImplementedError
+
+    def size(self) -> int:
+        """The number of entries that ``with_functions`` compares."""
+        raise NotImplementedError
+
     def page(self) -> bytes:
         """All active services as one JSON object by name. The text is shared by all clients."""
         raise NotImplementedError

@@ -361,7 +361,7 @@ class Session(LinkHandler):
         self.worker_count = 0  # live workers on this connection; a connection with a worker is never paused
         self.requests: dict[Request, None] = {}  # open requests of this client, oldest first
         self.partial_bytes = 0  # partial replies of its workers that are held for clients
-        self.kept_bytes = 0  # bytes of answers cached for resends
+        self.kept_bytes = 0  # bytes of answers cached for resends, or of catalog entries that came over a bridge
         self.violations = 0  # number of protocol violations
         self.registrations = 0  # services that its workers offer, each counted for each worker
         self.held_bytes = 0  # bodies of the open requests, without small ones, which are limited by their number
@@ -523,6 +523,22 @@ class Session(LinkHandler):
 
     def withdraw_service(self, name: bytes) -> None:
         """Withdraws the offer of a service."""
+        raise NotImplementedError
+
+    def carries_catalog(self) -> bool:
+        """Whether the other broker understands entries of the catalog."""
+        return False
+
+    def can_announce(self) -> bool:
+        """Whether the other broker reads fast enough to be told of entries now."""
+        return True
+
+    def announce_entry(self, name: bytes, path: Path, address: bytes, info: bytes) -> None:
+        """A service is registered in the catalog of the last broker of ``path``, which has this address; ``info`` is JSON."""
+        raise NotImplementedError
+
+    def withdraw_entry(self, name: bytes) -> None:
+        """The service is not in the catalog any more."""
         raise NotImplementedError
 
     def has_room(self) -> bool:

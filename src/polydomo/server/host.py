@@ -76,6 +76,7 @@ class Host:
             window=True,
             fail=True,
             origin=True,
+            catalog=True,
             max_message=bounds.max_message,
         )
         self.bounds = Bounds(

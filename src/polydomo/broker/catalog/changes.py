@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from polydomo.broker.catalog.bridged_entries import BridgedEntries
 from polydomo.broker.catalog.catalog import Catalog, CatalogEntry
 from polydomo.broker.catalog.registered_nodes import RegisteredNodes
 from polydomo.broker.catalog.service_workers import ServiceWorkers
@@ -20,23 +21,29 @@ class CatalogChanges:
         catalog: Catalog,
         listener: CatalogListener,
         workers: ServiceWorkers,
+        bridged: BridgedEntries,
         nodes: RegisteredNodes | None = None,
     ) -> None:
-        self._catalog = catalog
+        self.catalog = catalog
         self._listener = listener
         self._workers = workers
+        self._bridged = bridged
         self._nodes = nodes
 
     def report(self) -> None:
-        catalog = self._catalog
+        catalog = self.catalog
         if catalog.changed:
             changed, catalog.changed = catalog.changed, []
             for entry in changed:
                 self._listener.catalogued(entry)
+                self._bridged.changed(entry.name)
                 if entry.state in (LEFT, LOST):
                     self._workers.ended(entry)
-                    if self._nodes is not None:
+                if self._nodes is not None:
+                    if entry.state in (LEFT, LOST):
                         self._nodes.left(entry.address)
+                    else:
+                        self._nodes.joined(entry.address)
                 if entry.state == LATE and entry.datagram:
                     # "In the event of a missing beat, heartbeats will switch over to reliable TCP connections"
                     probe(entry)

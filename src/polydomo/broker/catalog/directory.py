@@ -7,7 +7,7 @@ is built once and shared by all clients; if it is long, at most once per ``DIREC
 import json
 from itertools import islice
 
-from polydomo.broker.catalog.catalog import Catalog
+from polydomo.broker.catalog.bridged_entries import BridgedEntries, BridgedEntry
 from polydomo.broker.catalog.changes import CatalogChanges
 from polydomo.broker.catalog.service_workers import ServiceWorkers
 from polydomo.broker.guard.access import Access
@@ -17,7 +17,7 @@ from polydomo.broker.state import State
 from polydomo.limits import DIRECTORY_INTERVAL, DIRECTORY_SMALL, MAX_LISTED, WORK_OFFER
 from polydomo.model.directory_api import DirectoryApi
 from polydomo.model.records import Service, Session
-from polydomo.protocols.dbp.info import takes_requests
+from polydomo.protocols.dbp.info import has_function, takes_requests
 from polydomo.protocols.dbp.session import host_of
 
 Row = dict[str, object]
@@ -28,16 +28,17 @@ class Directory(DirectoryApi):
         self,
         state: State,
         access: Access,
-        catalog: Catalog,
         changes: CatalogChanges,
         workers: ServiceWorkers,
+        bridged: BridgedEntries,
         schemas: Schemas,
     ) -> None:
         self._state = state
         self._access = access
-        self._catalog = catalog
+        self._catalog = changes.catalog
         self._changes = changes
         self._workers = workers
+        self._bridged = bridged
         self._schemas = schemas
         self._page = b""
         self._made = float("-inf")  # when
@@ -74,6 +75,7 @@ class Directory(DirectoryApi):
     def _follow(self, name: str, address: str) -> str:
         """Registers or ends the worker of an entry that has changed. An entry whose worker is refused is removed."""
         entry = self._catalog.active(name)
+        self._bridged.changed(name)
         refusal = self._workers.follow(entry) if entry is not None else ""
         if refusal:
             self.remove(name, address, refusal)
@@ -109,11 +111,9 @@ class Directory(DirectoryApi):
 
     def lookup(self, name: str) -> Row | None:
         """The information about an active service."""
-        service = self._offered(name)
-        entry = self._catalog.active(name)
-        if entry is not None and (service is None or _comes_from(service, entry.address)):
-            return entry.info
-        return None if service is None else self._row(name, service)
+        text = self.text_of(name)
+        found: Row | None = json.loads(text) if text is not None else None
+        return found
 
     def text_of(self, name: str) -> str | None:
         """The same as JSON."""
@@ -121,6 +121,13 @@ class Directory(DirectoryApi):
         entry = self._catalog.active(name)
         if entry is not None and (service is None or _comes_from(service, entry.address)):
             return entry.text
+        elsewhere = self._bridged.find(name)
+        if (
+            elsewhere is not None
+            and entry is None
+            and (service is None or _is_registered_where_offered(service, elsewhere))
+        ):
+            return elsewhere.shown
         return None if service is None else self._text(name, service)
 
     def page(self) -> bytes:
@@ -141,6 +148,10 @@ class Directory(DirectoryApi):
             offered = self._offered(entry.name)
             if offered is None or _comes_from(offered, entry.address):
                 texts[entry.name] = entry.text
+        for name in self._bridged.by_name:
+            text = self.text_of(name)
+            if text is not None:
+                texts[name] = text
         page = ", ".join([f"{json.dumps(name)}: {text}" for name, text in texts.items()])
         self._page = b"{" + page.encode() + b"}"
         self._made = now
@@ -158,12 +169,37 @@ class Directory(DirectoryApi):
             text = self.text_of(entry.name)
             if text is not None:
                 found[entry.name] = text
+        for name in islice(self._bridged.by_name, MAX_LISTED - len(found)):
+            text = self.text_of(name)
+            if text is not None:
+                found[name] = text
         for service in islice(self._state.services.values(), MAX_LISTED - len(found)):
             name = service.name.decode(errors="replace")
             text = self.text_of(name)
             if text is not None:
                 found[name] = text
         return f"[{', '.join(found.values())}]"
+
+    def with_functions(self, functions: "list[str]") -> "dict[str, str]":
+        """The entries with one of these functions, of this broker and of others, as JSON by name: at most ``MAX_LISTED``."""
+        found: dict[str, str] = {}
+        for name in (*self._catalog.entries, *self._bridged.by_name):
+            if len(found) >= MAX_LISTED:
+                break
+            if name in found:
+                continue
+            entry = self._catalog.active(name)
+            elsewhere = self._bridged.find(name) if entry is None else None
+            info = entry.info if entry is not None else elsewhere.info if elsewhere is not None else {}
+            if has_function(info, functions):
+                text = self.text_of(name)
+                if text is not None:
+                    found[name] = text
+        return found
+
+    def size(self) -> int:
+        """The number of entries that a look-up by function compares."""
+        return len(self._catalog.entries) + len(self._bridged.by_name)
 
     def _refusal(self, name: str, address: str) -> str:
         """Why a service may not register under this name from this address; "" if it may register."""
@@ -176,10 +212,6 @@ class Directory(DirectoryApi):
         """The service that workers or other brokers offer under this name."""
         service = self._state.services.get(name.encode("utf-8", "surrogatepass"))
         return service if service is not None and (service.workers or service.remote) else None
-
-    def _row(self, name: str, service: Service) -> Row:
-        found: Row = json.loads(self._text(name, service))
-        return found
 
     def _text(self, name: str, service: Service) -> str:
         """A service that workers offer, as JSON."""
@@ -197,6 +229,12 @@ class Directory(DirectoryApi):
             return json.dumps(row)
         row["description"] = schema.description
         return f'{json.dumps(row)[:-1]}, "schema": {{"input": {schema.input_text}, "output": {schema.output_text}}}}}'
+
+
+def _is_registered_where_offered(service: Service, entry: BridgedEntry) -> bool:
+    """Whether the service has workers only at other brokers, and one of them is where the entry is registered: otherwise the entry could
+    hide a service that it has nothing to do with."""
+    return not service.workers and any(path[-1] == entry.path[-1] for path in service.remote.values())
 
 
 def _comes_from(service: Service, address: str) -> bool:

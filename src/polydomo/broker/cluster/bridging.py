@@ -6,6 +6,7 @@ offer, and a broker that lost a service does not accept it back from a broker th
 """
 
 from polydomo.broker import service_room, service_table
+from polydomo.broker.catalog.bridged_entries import BridgedEntries
 from polydomo.broker.cluster.siblings import Siblings
 from polydomo.broker.guard.access import Access
 from polydomo.broker.guard.rules import BRIDGE, OFFER
@@ -25,10 +26,11 @@ NOT_ACCEPTED = (NO_WORKER, REFUSED, SHUTDOWN)  # the other broker did not run th
 
 
 class Bridging(Routes):
-    def __init__(self, state: State, access: Access, siblings: Siblings) -> None:
+    def __init__(self, state: State, access: Access, siblings: Siblings, entries: BridgedEntries) -> None:
         self._state = state
         self._access = access
         self._siblings = siblings
+        self._entries = entries
         self.offered: dict[Worker, dict[bytes, Path]] = {}  # bridge -> the services offered to the other broker
         self.learned: dict[Worker, dict[bytes, Service]] = {}  # bridge -> the services that it offers
         self.missed: dict[tuple[Worker, bytes], Path] = {}  # offers that did not fit into the service table
@@ -55,6 +57,7 @@ class Bridging(Routes):
             self.learned[worker] = {}
             for service in list(state.services.values()):
                 self._update_offer(worker, service)
+            self._entries.opened(worker)
             if session.is_sibling:
                 self._siblings.opened(worker)
         return worker
@@ -63,6 +66,7 @@ class Bridging(Routes):
         """Removes a bridge from its services, after its requests have been requeued."""
         learned = self.learned.pop(worker, {})
         self._siblings.lost(worker)
+        self._entries.lost(worker)
         self.offered.pop(worker, None)
         self.missed = {offer: path for offer, path in self.missed.items() if offer[0] is not worker}
         for service in learned.values():
@@ -143,6 +147,10 @@ class Bridging(Routes):
         if self.offered:
             for service in list(self._state.services.values()):
                 self.offer_changed(service)
+
+    def entries_changed(self) -> None:
+        """Called when rights have changed."""
+        self._entries.rights_changed()
 
     def _update_offer(self, worker: Worker, service: Service) -> None:
         """Offers the other broker the shortest route to the service that does not pass through that broker, if the route changed."""

@@ -12,6 +12,8 @@ offered to the others, and all topics cross. Three things are different between 
     EVENT    topic content              a worker or a service changed (``monitor``), or a message for a tap
     TAP      0 or 1                     a peer of the sender watches messages: send yours as EVENTs
     SCHEDULE principal message          eMQP's SCHEDULE or UNSCHEDULE, for process 0
+    NODES    address*                   of process 0: the nodes that have registered in the catalog (``dbp.registered_only``)
+    NODE     address 0 or 1             one of them registered, or has left
 
 **Load.** A request goes to a worker of its own process if one is free. If it has waited for ``SPILL_DELAY``, the process sends SHORT to the
 siblings that offer the service. A sibling with a free worker and an empty queue answers with ROOM, once, and as many requests cross.
@@ -31,6 +33,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from polydomo.broker.builtin.service import FIRST, Asked, BuiltinService
+from polydomo.broker.catalog.registered_nodes import RegisteredNodes
 from polydomo.broker.cluster import merging, processes
 from polydomo.broker.identity import identity
 from polydomo.broker.observe.listings import Listings
@@ -115,6 +118,7 @@ class Siblings:
         self._api = api
         self._listings = listings
         self.local: Local | None = None  # set by ``Broker``
+        self.nodes: RegisteredNodes | None = None  # likewise, with ``dbp.registered_only``
         self.bridges = state.process.bridges
         self.short: dict[Service, Short] = {}  # services whose requests wait
         self.wanted: dict[Service, dict[Worker, None]] = {}  # siblings that asked for room here
@@ -143,6 +147,8 @@ class Siblings:
         session.send_to_sibling(b"PROCESS", [b"%d" % self._state.process.index])
         if self.has_tap:
             session.send_to_sibling(b"TAP", [b"1"])
+        if self.nodes is not None:
+            self.nodes.greet(session)
         if self._state.process.index == 0:
             builtin = self._state.builtin
             for name in sorted(builtin.offered):
@@ -182,6 +188,10 @@ class Siblings:
             self._here().log_record(worker.session, rest[0], frame(rest[1], False))
         elif word == b"SCHEDULE" and len(rest) == 2:
             self._on_schedule(worker, rest[0].decode(errors="replace"), rest[1])
+        elif word == b"NODES" and self.nodes is not None:
+            self.nodes.all_elsewhere(rest)
+        elif word == b"NODE" and len(rest) == 2 and self.nodes is not None:
+            self.nodes.elsewhere(rest[0].decode(), rest[1] == b"1")
         elif word == b"PROCESS" and len(rest) == 1 and rest[0].isdigit():
             self.bridges[worker] = int(rest[0][:4])
             self._tell_orders(worker)

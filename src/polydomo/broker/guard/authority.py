@@ -5,12 +5,12 @@ Everything that is not listed here and not allowed by a rule is denied.
 
 from typing import Final
 
-from polydomo.broker.guard.rules import BRIDGE, CALL, OFFER, PUBLISH, SUBSCRIBE, TAP
+from polydomo.broker.guard.rules import BRIDGE, CALL, OFFER, PUBLISH, REGISTER, SUBSCRIBE, TAP
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.model import principals
 
 # What a bridge may do for principals of the other broker, for the names in its right `bridge`.
-CARRIED: Final[frozenset[str]] = frozenset((CALL, OFFER, PUBLISH, SUBSCRIBE))
+CARRIED: Final[frozenset[str]] = frozenset((CALL, OFFER, PUBLISH, REGISTER, SUBSCRIBE))
 
 # The rights of the broker's own principals, for every name that is not reserved. A principal without rights only acts for others: each
 # of its requests needs the right of the request's origin.

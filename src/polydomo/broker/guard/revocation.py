@@ -75,6 +75,7 @@ class Revocation:
         self._end_requests()
         self._end_workers()
         self._bridging.offers_changed()
+        self._bridging.entries_changed()
 
     def _end_requests(self) -> None:
         """An attempt of a durable job ends as DENIED, and so does the job. So do requests that would be run after their client has left."""

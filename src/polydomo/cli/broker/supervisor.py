@@ -72,8 +72,6 @@ def adjust(settings: Settings, count: int) -> None:
     for pattern in settings.chosen("memo"):
         why = "memoised services need one process, since each would keep replies of its own"
         refuse(key_of(pattern, "memo"), why)
-    if settings.dbp.registered_only:
-        refuse("dbp.registered_only", "only process 0 has the catalog, and workers register with every process")
     bounds = settings.limits
     bounds.max_memory = (bounds.max_memory or available_memory() // limits.MEMORY_PART) // count
     bounds.max_held_bytes = max(bounds.max_message * 2, bounds.max_held_bytes // count)

@@ -3,6 +3,8 @@
     HELLO    identity window bytes prefix*                 the sender's identity, its limits of requests and bytes, topics to forward
     OFFER    service path                                  the service is offered; path: the brokers on the route, the sender first
     RETRACT  service                                       the service is no longer offered
+    ENTRY    name path address information                 a service is in the catalog of the last broker of the path; its address
+    GONE     name                                          it is not in the catalog any more
     REQUEST  id service deadline trace parent path [origin] body*
                                                            deadline: milliseconds left, 0: none; path: the brokers it has passed;
                                                            origin: its principal, if both sides have the extension
@@ -53,7 +55,7 @@ from polydomo.protocols.bridge.sibling_messages import (
 )
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import Body, cut, end_of_last, frame, join, more
-from polydomo.wire.link import Link
+from polydomo.wire.link import PAUSE_NOT_READING, Link
 
 HEADER = b"PDBR01"
 MAX_WORD = 16
@@ -225,6 +227,14 @@ class BridgeSession(ProtocolSession):
                 broker.bridge_offers(worker, rest[0], path)
         elif word == b"RETRACT" and len(rest) == 1:
             broker.bridge_offers(worker, rest[0], ())
+        elif word == b"ENTRY" and len(rest) == 4 and self.carries_catalog():
+            path = read_path(rest[1])
+            if not path or path[0] != self.peer_identity:
+                raise ProtocolViolation("ENTRY whose path does not begin with the sending broker")
+            if len(rest[0]) <= MAX_SERVICE_NAME:
+                broker.bridge_entry(worker, rest[0], path, rest[2], rest[3])
+        elif word == b"GONE" and len(rest) == 1 and self.carries_catalog():
+            broker.bridge_entry(worker, rest[0], (), b"", b"")
         elif not self.is_sibling or not broker.sibling_message(worker, word, rest):
             raise ProtocolViolation(f"{word[:MAX_WORD]!r} with {len(rest)} frames")
 
@@ -467,6 +477,18 @@ class BridgeSession(ProtocolSession):
 
     def withdraw_service(self, name: bytes) -> None:
         self._say(b"RETRACT", [name])
+
+    def carries_catalog(self) -> bool:
+        return self.is_sibling or self.link.extensions.catalog
+
+    def announce_entry(self, name: bytes, path: Path, address: bytes, info: bytes) -> None:
+        self._say(b"ENTRY", [name, b",".join(path), address, info])
+
+    def withdraw_entry(self, name: bytes) -> None:
+        self._say(b"GONE", [name])
+
+    def can_announce(self) -> bool:
+        return not self.link.pauses & PAUSE_NOT_READING
 
     # --- what is published ---------------------------------------------------------------------------------------------------
 

@@ -64,6 +64,21 @@ def _has_value(value: object) -> bool:
     return value is not None and value != ""
 
 
+def has_function(info: "dict[str, object]", wanted: "list[str]") -> bool:
+    """Whether a registration has one of these functions. Only a final ``*`` is special, so that a comparison takes linear time.
+
+    >>> has_function({"function": "images, raw"}, ["images*"]), has_function({"function": ["images", "video"]}, ["video"])
+    (True, True)
+    """
+    given = info.get("function")
+    for function in given if isinstance(given, list) else (given,):
+        if isinstance(function, str):
+            for text in wanted:
+                if function == text or (text.endswith("*") and function.startswith(text[:-1])):
+                    return True
+    return False
+
+
 def values_to_json(messages: "list[bytes]", room: int) -> "tuple[dict[str, object], int]":
     """Topics and their last values as JSON: a string, or a list of strings for several frames; binary data as ``{"base64": ...}``. Values
     that do not fit into ``room`` bytes are left out. Also returns the remaining room."""

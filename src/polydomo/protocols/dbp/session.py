@@ -20,6 +20,7 @@ from typing import Final
 from polydomo.limits import (
     BIG_BODY,
     MAX_CATALOG_INFO,
+    MAX_FUNCTIONS,
     MAX_LISTED,
     MAX_VALUES_ANSWER,
     WORK_MESSAGE,
@@ -31,7 +32,7 @@ from polydomo.model.broker_api import BrokerApi
 from polydomo.model.outcomes import FAILED, read_failure
 from polydomo.model.records import Request, Worker
 from polydomo.model.session import ProtocolSession
-from polydomo.protocols.dbp.info import ERROR, VALUES, timing, values_to_json, wrong_name
+from polydomo.protocols.dbp.info import ERROR, FUNCTION, VALUES, timing, values_to_json, wrong_name
 from polydomo.wire import frames
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import Body
@@ -185,20 +186,29 @@ class DbpSession(ProtocolSession):
 
     def _info(self, body: "list[bytes]") -> None:
         """ "either a specified services name or a list of currently active services available" """
-        asked = ",".join(part.decode(errors="replace") for part in body)
-        if len(asked) > MAX_CATALOG_INFO:
-            self._invalid(f"an info request of {len(asked)} characters")
+        parts = [part.decode(errors="replace") for part in body]
+        asked = ",".join(part for part in parts if not part.startswith(FUNCTION))
+        functions = [part.removeprefix(FUNCTION) for part in parts if part.startswith(FUNCTION)]
+        size = sum(map(len, parts))
+        if size > MAX_CATALOG_INFO or len(functions) > MAX_FUNCTIONS:
+            self._invalid(f"an info request of {size} characters for {len(functions)} functions")
             return
         names = dict.fromkeys(name.strip() for name in asked.split(",") if name.strip())
-        if any(not name.startswith(VALUES) for name in names) or not names:
+        if functions or any(not name.startswith(VALUES) for name in names) or not names:
             why = self.broker.denial(self, "inspect", CATALOG)
             if why:
                 self._say(DENIED, why.encode("utf-8", "replace"))
                 return
-        if not names:
+        if not names and not functions:
             self._say(INFO_REPLY, self.broker.directory.page())
             return
         found: list[str] = []
+        if functions:
+            directory = self.broker.directory
+            self.link.charge(WORK_ROW * directory.size() >> 2)
+            for name, row in directory.with_functions(functions).items():
+                names.pop(name, None)
+                found.append(f"{json.dumps(name)}: {row}")
         room = MAX_VALUES_ANSWER  # for all names together
         for name in [name for name in names if name.startswith(VALUES)]:
             del names[name]

@@ -24,6 +24,7 @@ WORDS: Final[dict[bytes, str]] = {
     b"window": "window",
     b"fail": "fail",
     b"origin": "origin",
+    b"catalog": "catalog",
     b"max-message": "max_message",
 }
 NUMBERED: Final[tuple[bytes, ...]] = (b"credit", b"max-message")  # words with a number
@@ -35,6 +36,7 @@ class Extensions:
     __slots__ = (
         "cancel",
         "cancel_jobs",
+        "catalog",
         "credit",
         "deadline",
         "deadline_jobs",
@@ -59,6 +61,7 @@ class Extensions:
         window: bool = False,
         fail: bool = False,
         origin: bool = False,
+        catalog: bool = False,
     ) -> None:
         self.credit = credit  # workers may name a window; a broker names the largest one, a worker 1
         self.cancel = cancel  # requests can be cancelled
@@ -71,6 +74,7 @@ class Extensions:
         )
         self.fail = fail  # an eMQP or DCP worker can report a permanent failure, with a code and a text
         self.origin = origin  # a request over a bridge names the principal that caused it
+        self.catalog = catalog  # entries of the catalog cross a bridge
         self.key = key  # MDX requests can carry an idempotency key
         self.max_message = max_message  # bytes of one message that this side accepts; 0: it does not say
 
