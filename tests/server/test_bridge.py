@@ -245,6 +245,25 @@ def test_values_and_logs_cross() -> None:
         assert asyncio.run(late()) == ("weather.oslo", "snow")
 
 
+def test_the_catalogs_are_one_and_a_service_that_takes_requests_is_called_across(
+    pair: tuple[Broker, Broker, Proxy],
+) -> None:
+    near, far, proxy = pair
+    worker = polydomo.Worker(far.url, protocol="dbp", information={"function": "shouts", "port": 9})
+    worker.add("shout", lambda call: call.text.upper())
+    with worker, polydomo.Client(near.url) as client:
+        near.wait_until(lambda server: server.broker.bridged_entries.find("shout") is not None)
+        (found,) = client.lookup(function="shouts")
+        assert found["name"] == "shout" and found["port"] == 9
+        assert found["broker"] == {"identity": identity(far), "address": far.url, "hops": 1}
+        assert client.lookup("shout") == [found]
+        assert client.call("shout", "hello").text == "HELLO"
+        proxy.cut()
+        near.wait_until(lambda server: server.broker.bridged_entries.find("shout") is None)
+        near.wait_until(lambda server: server.broker.bridged_entries.find("shout") is not None)
+    near.wait_until(lambda server: server.broker.directory.lookup("shout") is None)
+
+
 def test_a_broker_that_stops_lets_bridged_requests_finish(pair: tuple[Broker, Broker, Proxy]) -> None:
     near, far, _ = pair
     release = threading.Event()

@@ -27,6 +27,7 @@ PANELS = {
         "work": "calls.work",
         "catalog": "calls.catalog",
         "register": "calls.catalog",
+        "update": "calls.catalog",
     },
     "Topics": {"publish": "calls.publish", "subscribe": "calls.publish"},
     "Durable jobs": {

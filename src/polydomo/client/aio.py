@@ -399,7 +399,8 @@ class AsyncClient:
     async def lookup(
         self, name: str = "", *, function: str = "", timeout: float | None = None
     ) -> "list[dict[str, Any]]":
-        """Entries of the catalog, over DBP: those with this ``name`` or ``function``, or all. Services that workers offer over other
+        """Entries of the catalog, over DBP: those with this ``name`` or ``function``, or all. ``function="images*"`` finds all that begin
+        with "images". An entry of another broker that is joined by a bridge has ``broker``. Services that workers offer over other
         protocols are in the catalog too. The list is empty if there is none."""
         self._here()
         return await self._catalog.lookup(name, function, DBP_ANSWER_TIME if timeout is None else timeout)

@@ -16,6 +16,7 @@ from polydomo.limits import CONNECT_TIME, DBP_ANSWER_TIME
 from polydomo.protocols import ends
 from polydomo.protocols.dbp import ends as dbp_ends
 from polydomo.protocols.dbp.ends import Acknowledged, Approved, DbpEnd, Denied, Disconnected, Info
+from polydomo.protocols.dbp.info import FUNCTION, has_function
 from polydomo.protocols.dbp.udp import ServiceBeats
 from polydomo.wire.address import Address
 
@@ -126,7 +127,19 @@ class AsyncCatalog:
 
     async def look(self, *names: str) -> tuple[dict[str, object], str]:
         """Looks up services by name, or all; also returns the broker's warning about unknown names."""
-        self._said().info(list(names), time.time())
+        return await self._look([name for name in names if name], [])
+
+    async def with_function(self, function: str) -> dict[str, object]:
+        """Looks up services by their function; "images*" finds all that begin with "images"."""
+        found, warning = await self._look([], [function])
+        if FUNCTION in warning:  # another broker, which takes it for a name
+            found, _ = await self._look([], [])
+        return {
+            name: entry for name, entry in found.items() if isinstance(entry, dict) and has_function(entry, [function])
+        }
+
+    async def _look(self, names: list[str], functions: list[str]) -> tuple[dict[str, object], str]:
+        self._said().info(names, time.time(), functions)
         info = await self._answer()
         if not isinstance(info, Info):
             raise CallFailed("unexpected", f"{type(info).__name__} instead of an info reply")

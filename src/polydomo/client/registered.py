@@ -8,6 +8,7 @@ from typing import Any, Self
 from polydomo.client.background import Background
 from polydomo.client.catalog import AsyncCatalog, Registration, RegistrationObserver, stay_registered
 from polydomo.errors import PolydomoError
+from polydomo.protocols.dbp.info import has_function
 
 Entry = dict[str, Any]
 
@@ -149,9 +150,9 @@ class CatalogClient:
         catalog = self._make()
         catalog.timeout = timeout
         async with catalog:
-            found, _ = await catalog.look(*([name] if name else []))
+            found = await catalog.with_function(function) if function and not name else (await catalog.look(name))[0]
         entries = [{"name": key, **entry} for key, entry in found.items() if isinstance(entry, dict)]
-        return [entry for entry in entries if not function or entry.get("function") == function]
+        return [entry for entry in entries if not function or has_function(entry, [function])]
 
     async def close(self) -> None:
         for registered in list(self._registered):

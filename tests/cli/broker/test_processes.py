@@ -263,3 +263,21 @@ def test_an_ipc_address_and_a_port(tmp_path: Path) -> None:
         broker.send(signal.SIGTERM)
         assert broker.status() == 0
         assert not path.exists()
+
+
+def test_a_service_that_takes_requests_over_dbp_and_registered_nodes(tmp_path: Path) -> None:
+    """DBP is process 0's. Clients of both processes call the service, and workers of both need its registration."""
+    with Broker(tmp_path / "data", "--processes", "2", "--dbp-registered-only") as broker:
+        with zmq.Context() as context:
+            for _ in range(6):  # some come to either process
+                with context.socket(zmq.DEALER) as worker:
+                    worker.setsockopt(zmq.RCVTIMEO, int(PATIENCE * 1000))
+                    worker.connect(broker.url)
+                    worker.send_multipart([b"", b"MDPW01", b"\x01", b"echo"])
+                    assert worker.recv_multipart() == [b"", b"MDPW01", b"\x05"]
+        with ExitStack() as stack:
+            stack.enter_context(broker.worker("shout", "--protocol", "dbp", "--echo"))
+            for number in range(6):
+                with Client(broker.url, timeout=PATIENCE) as client:
+                    assert client.call("shout", str(number)).text == str(number)
+            spread(broker, stack, "echo", "--echo")

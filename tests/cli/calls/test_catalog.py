@@ -152,3 +152,38 @@ def test_a_broker_that_does_not_speak_dbp() -> None:
         result = run("catalog", "--to", f"tcp://127.0.0.1:{port}", "--timeout", "0.2")
     assert result.returncode == 3
     assert "does it speak DBP?" in complaint(result)
+
+
+def test_update_changes_an_entry(broker: Broker) -> None:
+    words = ["register", "weather", "--port", "8080", "--function", "tells it", "--beat", "0.1", "--to", broker.url]
+    with Running(*words) as service:
+        service.line()
+        result = run("update", "weather", "--function", "tells more", "--port", "8081", "--to", broker.url)
+        assert (result.returncode, result.stdout) == (0, b"updated weather, beating every 0.1 s\n"), result.stderr
+        entry = listed(broker, "weather")["weather"]
+        assert (entry["function"], entry["port"], entry["heartbeat"]) == ("tells more", 8081, 0.1)
+        assert list(json.loads(run("catalog", "--function", "tells*", "--to", broker.url, "--json").stdout)) == [
+            "weather"
+        ]
+        missing = run("catalog", "--function", "tells it", "--to", broker.url)
+        assert missing.returncode == 4 and "has the function 'tells it'" in complaint(missing)
+
+
+def test_an_update_that_is_rejected(broker: Broker) -> None:
+    result = run("update", "nobody", "--port", "1", "--to", broker.url)
+    assert result.returncode == 1 and "nobody is not registered" in complaint(result)
+    result = run("update", "nobody", "--to", broker.url)
+    assert result.returncode == 2 and "at least one value" in complaint(result)
+
+
+def test_register_names_a_publisher_and_update_changes_its_topics(broker: Broker) -> None:
+    with zmq.Context() as context, context.socket(zmq.XPUB) as station:
+        station.setsockopt(zmq.RCVTIMEO, int(PATIENCE * 1000))
+        port = str(station.bind_to_random_port("tcp://127.0.0.1"))
+        words = ["register", "weather", "--port", "8080", "--pub-port", port, "--topic", "weather.", "--topic", "sea."]
+        with Running(*words, "--beat", "0.1", "--to", broker.url):
+            assert {station.recv(), station.recv()} == {b"\x01weather.", b"\x01sea."}
+            assert run("update", "weather", "--topic", "air.", "--to", broker.url).returncode == 0
+            assert {station.recv() for _ in range(3)} == {b"\x00weather.", b"\x00sea.", b"\x01air."}
+    result = run("register", "weather", "--port", "8080", "--topic", "weather.", "--to", broker.url)
+    assert result.returncode == 2 and "--pub-port" in complaint(result)
