@@ -265,6 +265,7 @@ CLI: dict[str, tuple[list[str], str]] = {
     "publish": (["publish", "private.x", "x"], PUBLISH),
     "subscribe": (["subscribe", "private.", "--count", "1"], SUBSCRIBE),
     "register": (["register", "printer"], REGISTER),
+    "update": (["update", "printer", "--port", "1"], REGISTER),
     "catalog": (["catalog"], INSPECT),
     "submit": (["submit", "secret", "x"], CALL),
     "result": (["result", JOB], CALL),
