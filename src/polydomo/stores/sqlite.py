@@ -104,6 +104,14 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(found[0]) if found is not None else SCHEMA
 
 
+CHOSEN = "(:state = '' OR state = :state) AND (:service = x'' OR service = :service)"
+
+
+def _choice(op: Select) -> dict[str, object]:
+    """The values of ``CHOSEN``, and how many rows there may be."""
+    return {"state": op.state, "service": op.service, "most": op.most}
+
+
 class SqliteBackend(Backend):
     """Jobs in ``path``. Only the thread that opened it may use it."""
 
@@ -233,7 +241,7 @@ class SqliteBackend(Backend):
 
     # --- reading ------------------------------------------------------------------------------------------------------------
 
-    def _rows(self, text: str, values: "tuple[object, ...]" = ()) -> "list[Any]":
+    def _rows(self, text: str, values: "tuple[object, ...] | dict[str, object]" = ()) -> "list[Any]":
         """Text that is not UTF-8 is damaged: then everything is read again, and the checksum of that record is wrong."""
         connection = self._here()
         try:
@@ -275,16 +283,14 @@ class SqliteBackend(Backend):
                 op.job = job_of(rows[0]) if rows else None
             elif isinstance(op, Select) and op.by_end:
                 rows = run(
-                    f"SELECT {LIGHT} FROM jobs WHERE ended > 0 AND state <> 'open' AND (ended, id) > (?4, ?5) "
-                    "AND (?1 = '' OR state = ?1) AND (?2 = x'' OR service = ?2) ORDER BY ended, id LIMIT ?3",
-                    (op.state, op.service, op.most, op.after_time, op.after_id),
+                    f"SELECT {LIGHT} FROM jobs WHERE ended > 0 AND state <> 'open' AND (ended, id) > (:time, :id) "
+                    f"AND {CHOSEN} ORDER BY ended, id LIMIT :most",
+                    {**_choice(op), "time": op.after_time, "id": op.after_id},
                 )
                 op.jobs = [job for job in (job_of(row, light=True) for row in rows) if job.ended]
             elif isinstance(op, Select):
                 rows = run(
-                    f"SELECT {LIGHT} FROM jobs WHERE (?1 = '' OR state = ?1) AND (?2 = x'' OR service = ?2) "
-                    "ORDER BY created DESC, id DESC LIMIT ?3",
-                    (op.state, op.service, op.most),
+                    f"SELECT {LIGHT} FROM jobs WHERE {CHOSEN} ORDER BY created DESC, id DESC LIMIT :most", _choice(op)
                 )
                 op.jobs = [job_of(row, light=True) for row in rows]
                 op.counts = dict(run("SELECT state, count(*) FROM jobs GROUP BY state"))
