@@ -37,6 +37,7 @@ BIG_BODY: Final = 32 * KIB  # Body size from which copying costs more than writi
 # --- HTTP and WebSocket -----------------------------------------------------------------------------------------------
 
 TUNNEL_PIECE: Final = 4 * KIB  # Bytes of a WebSocket that are handled before other connections get their turn.
+SP_FRAME: Final = 256 * KIB  # A WebSocket frame to an NNG peer: it accepts frames of up to 1 MiB.
 # What the broker parses itself: bodies of HTTP endpoints other than calls and replies, MCP messages, and requests for built-in services.
 # Parsing this much JSON takes up to 5 ms. Payloads of calls are not parsed, or in steps.
 MAX_CONTROL: Final = 256 * KIB

@@ -221,6 +221,9 @@ CID = "uAXEAAfY"
 Try = tuple[str, str, bytes, str]
 LINK = b'{"cid":"uAXEAAfY"}'
 MCP_CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"secret","arguments":{"body":"x"}}}'
+# WebSocket subprotocols that are served at any path. memo01 checks the rights to call and to offer with each message, as over TCP.
+UPGRADES = {".sp.nanomsg.org": (CALL, OFFER)}
+
 HTTP: dict[str, list[Try]] = {
     "/v1/call": [("POST", "/v1/call/secret", b"x", CALL), ("GET", "/v1/call/secret", b"", CALL)],
     "/v1/jobs": [

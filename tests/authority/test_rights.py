@@ -102,6 +102,7 @@ def test_every_endpoint_has_a_row() -> None:
     site = BrokerServer(Settings(listen=["tcp://127.0.0.1:0"])).site
     found = {"/" + "/".join(path) for path in site.endpoints}
     assert {path for path in found if not path.startswith("/ui/")} == set(rights.HTTP)
+    assert set(site.upgrades) == set(rights.UPGRADES) and not any(one.public for one in site.upgrades.values())
     for path, endpoint in site.endpoints.items():
         public = {right for *_, right in rights.HTTP.get("/" + "/".join(path), [("", "", b"", rights.PUBLIC)])}
         assert endpoint.public <= (public <= {rights.PUBLIC, rights.OWN}), path

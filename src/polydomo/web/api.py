@@ -13,6 +13,7 @@ from polydomo.web.memodb.api import CidEndpoint, HeadEndpoint, MemoCallEndpoint,
 from polydomo.web.memodb.calls import MemoService
 from polydomo.web.openapi import OpenApiEndpoint
 from polydomo.web.session import HttpSession, Site
+from polydomo.web.sp_socket import SUFFIX, SpSocketEndpoint
 from polydomo.web.websocket import WebSocketEndpoint
 from polydomo.web.work import HttpWorkers, ReplyEndpoint, WorkEndpoint
 
@@ -44,6 +45,7 @@ class HttpApi:
         site.mount("/v1/work", WorkEndpoint(self.workers))
         site.mount("/v1/reply", ReplyEndpoint(self.workers))
         site.mount("/v1/ws", WebSocketEndpoint())
+        site.upgrades[SUFFIX] = SpSocketEndpoint()
         site.mount("/mcp", McpEndpoint(schemas, schema_of or (lambda session, name: schemas(session).get(name))))
         site.mount("/openapi.json", OpenApiEndpoint(schemas))
         site.mount("/cid", CidEndpoint(self.memo))

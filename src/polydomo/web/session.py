@@ -133,6 +133,7 @@ class Site:
         # Names in Host that are accepted besides addresses and localhost; "*": all.
         self.hosts: frozenset[str] = frozenset()
         self.origins: frozenset[str] = frozenset()  # other origins whose pages may use the API
+        self.upgrades: dict[str, Endpoint] = {}  # by the end of the WebSocket subprotocol, at any path
         # With access control: the principal that a request's credentials stand for; "" if it has none that are accepted.
         self.identify: Callable[[HttpSession, RequestHead], str] | None = None
         self._date = b""
@@ -143,7 +144,13 @@ class Site:
         self.endpoints[tuple(path.strip("/").split("/")) if path != "/" else ()] = endpoint
 
     def find(self, head: RequestHead) -> "tuple[Endpoint, list[str]]":
-        """The endpoint with the longest matching path, and the rest of the path. Raises HttpError."""
+        """The endpoint of the WebSocket subprotocol, or the one with the longest matching path, and the rest of the path. Raises
+        HttpError."""
+        if head.upgrade and "sec-websocket-protocol" in head.headers:
+            for name in head.headers["sec-websocket-protocol"].split(","):
+                for suffix, upgrade in self.upgrades.items():
+                    if name.strip().endswith(suffix):
+                        return upgrade, []
         segments = head.segments()
         for length in range(min(3, len(segments)), 0, -1):
             endpoint = self.endpoints.get(tuple(segments[:length]))

@@ -1,4 +1,4 @@
-"""SP, the wire protocol of nanomsg and NNG: REQ/REP over TCP and IPC, both sides.
+"""SP, the wire protocol of nanomsg and NNG: REQ/REP over TCP and IPC, both sides. ``web/sp_socket.py`` has it over WebSocket.
 
 ``SpLink`` is one connection: an 8-byte hello each way, then messages with a length prefix. A REQ/REP message begins with a request id of
 one 4-byte word whose top bit is set. A message that passed devices has further words before it, which the devices need for routing the
@@ -10,6 +10,7 @@ from struct import Struct
 
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import HELD_INPUT, MAX_MESSAGE, SP_MAX_STACK, WORK_BYTES, WORK_MESSAGE
+from polydomo.native import trait
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Hub, Link, LinkHandler
 
@@ -55,8 +56,17 @@ def message(rid: bytes, body: bytes, ipc: bool = False) -> bytes:
     return b"".join((b"\x01" if ipc else b"", size, rid, body))
 
 
-class SpLink(Link):
-    """One SP connection: the listening end is REP, the dialing end is REQ."""
+@trait
+class SpSender:
+    """Sends SP messages over some transport."""
+
+    def send_message(self, rid: bytes, header: bytes, payload: Body = b"") -> None:
+        """Sends a message whose body is ``header`` and ``payload``."""
+        raise NotImplementedError
+
+
+class SpLink(Link, SpSender):
+    """One SP connection over TCP or IPC: the listening end is REP, the dialing end is REQ."""
 
     wire = "sp"
     dropped = 0  # messages with more words in their stack than any network of devices has use for

@@ -25,7 +25,8 @@ from polydomo.model.session import ProtocolSession
 from polydomo.protocols.memo import messages
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body
-from polydomo.wire.sp import ID_BIT, WORD, SpLink, body_at
+from polydomo.wire.link import Link
+from polydomo.wire.sp import ID_BIT, WORD, SpLink, SpSender, body_at
 
 HALF_BYTES = MEMO_ANSWER_BYTES // 2
 HALF_CACHE = MEMO_ANSWER_CACHE // 2
@@ -47,16 +48,19 @@ class MemoWorker:
 
 
 class MemoSession(ProtocolSession):
-    """One SP connection that speaks memo01."""
+    """One SP connection that speaks memo01. ``sender`` sends its messages, if they do not go over an ``SpLink``."""
 
     protocol = "memo"
     polls = True
 
-    def __init__(self, broker: BrokerApi, link: SpLink) -> None:
+    def __init__(self, broker: BrokerApi, link: Link, sender: SpSender | None = None) -> None:
         super().__init__(broker, link)
         self._answer_bytes = 0  # payloads in ``answers``
         self._forgetting = False  # a timer is set
-        self.sp = link
+        if sender is None:
+            assert isinstance(link, SpLink)
+            sender = link
+        self.sp: SpSender = sender
         self.open: set[bytes] = set()  # request ids that wait for an answer
         # Answers of the last few seconds by request id, for resends that crossed their answer: the newer and the older half.
         self.answers: dict[bytes, tuple[bytes, Body]] = {}
@@ -307,7 +311,7 @@ class MemoSession(ProtocolSession):
         self.open.discard(rid)
         self.sp.send_message(rid, header, payload)
         size = len(payload)
-        if size > HALF_BYTES or self.sp.closed:
+        if size > HALF_BYTES or self.link.closed:
             return
         answers = self.answers
         if len(answers) >= HALF_CACHE or self._answer_bytes + size > HALF_BYTES:

@@ -128,6 +128,9 @@ class _Collector:
         self.headers.append((name, value))
 
 
+SP_PROTOCOL = b".sp.nanomsg.org\r\n"  # the end of a header line of NNG
+
+
 def read_head(data: bytes) -> RequestHead:
     """Reads a whole head, its empty line included. Raises HttpError.
 
@@ -143,6 +146,10 @@ def read_head(data: bytes) -> RequestHead:
     line = data[: data.find(b"\r\n")].split(b" ")
     if len(line) != 3 or not line[2].startswith(b"HTTP/"):
         raise HttpError(400, "the request line is not METHOD TARGET HTTP/1.1")
+    if data.startswith(b"GET  HTTP/1.1\r\n") and SP_PROTOCOL in data:
+        # NNG sends no target if its URL has no path, as ``ws://127.0.0.1:5246``.
+        data = b"GET / " + data[len(b"GET  ") :]
+        line[1] = b"/"
     if line[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
         raise HttpError(505, "only HTTP/1.1 and HTTP/1.0 are served on this port")
     if len(line[1]) > MAX_HTTP_TARGET:

@@ -134,6 +134,14 @@ class WebSocket:
         else:
             self._protocol.send_binary(message)
 
+    def send_in_frames(self, message: bytes, size: int) -> None:
+        """A binary message in frames of at most ``size`` bytes."""
+        if not self.open:
+            return
+        self._protocol.send_binary(message[:size], fin=len(message) <= size)
+        for start in range(size, len(message), size):
+            self._protocol.send_continuation(message[start : start + size], fin=start + size >= len(message))
+
     def send_encoded(self, text: bytes, first: bool = True, last: bool = True) -> None:
         """A text message that is UTF-8 already, or a fragment of one: the first, the last, or one between them."""
         if self.open and first:
