@@ -70,7 +70,8 @@ PANELS = {
 }
 MODULES = {command: module for commands in PANELS.values() for command, module in commands.items()}
 PARTS = {
-    "pipeline.pipeline": ("pipeline.stream", "pipeline.maintain")
+    "pipeline.pipeline": ("pipeline.stream", "pipeline.maintain"),
+    "inspect.memo": ("inspect.memo_nodes",),
 }  # modules that add subcommands to the group of another module
 
 

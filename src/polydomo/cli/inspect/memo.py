@@ -1,4 +1,4 @@
-"""``polydomo memo``: shows and removes stored replies of memoised services."""
+"""``polydomo memo``: shows and removes stored replies of memoised services; ``memo_nodes`` adds the commands for Nodes."""
 
 import json as jsons
 from typing import Annotated, Any
@@ -11,7 +11,7 @@ from polydomo.journal.quantities import size
 
 Row = dict[str, Any]
 
-commands = typer.Typer(help="Show and remove stored replies of memoised services.", no_args_is_help=True)
+commands = typer.Typer(help="Stored replies of memoised services, and the Nodes of MemoDB.", no_args_is_help=True)
 
 NOT_MEMOISED = 'no service is memoised; turn it on for a service with [service."NAME"] memo = true'
 
@@ -30,7 +30,7 @@ def add_to(app: typer.Typer) -> None:
 
 @commands.callback()
 def memo() -> None:
-    """Show and remove stored replies of memoised services."""
+    """Show and remove stored replies of memoised services; store, show and evaluate Nodes as MemoDB does."""
 
 
 @commands.command()
