@@ -118,9 +118,9 @@ def test_with_access_control(tmp_path: Path) -> None:
     for words in (("keys", "new", "server"), ("keys", "new", "alice"), ("keys", "new", "eve"), ("access", "init")):
         assert run(*words, cwd=tmp_path).returncode == 0
     with Broker(tmp_path / "data", "--access", str(tmp_path / "access.toml")) as broker:
-        words = ("memo", "put", "1", "--to", broker.url, "--server-key", "server.key")
-        result = run(*words, "--key", "alice.key_secret", cwd=tmp_path)
+        put = ("memo", "put", "1", "--to", broker.url, "--server-key", "server.key")
+        result = run(*put, "--key", "alice.key_secret", cwd=tmp_path)
         assert (result.returncode, result.stdout) == (0, b"uAXEAAQE\n"), result.stderr
-        refused = run(*words, "--key", "eve.key_secret", cwd=tmp_path)
+        refused = run(*put, "--key", "eve.key_secret", cwd=tmp_path)
         assert refused.returncode != 0
         assert len(complaint(refused)) > 0
