@@ -25,9 +25,8 @@ Arguments = Annotated[
 Raw = Annotated[bool, typer.Option("--raw", help="Write the bytes of a byte string instead of JSON.")]
 OnlyCid = Annotated[bool, typer.Option("--cid", help="Print the CID of the result instead of the result.")]
 
-CID = re.compile(
-    r'"cid":\s*"([^"]+)"'
-)  # a link in MemoDB JSON, in which a string with this text would have escaped quotes
+# A link in MemoDB JSON. In a string with this text, the quotes would be escaped.
+CID = re.compile(r'"cid":\s*"([^"]+)"')
 
 
 def add_to(app: typer.Typer) -> None:
