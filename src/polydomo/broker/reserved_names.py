@@ -4,6 +4,7 @@ from typing import Final
 
 # Topics.
 MONITOR: Final = b"monitor."  # state changes and metrics; every topic of the broker begins with this
+ENDED: Final = b"monitor.ended"  # requests as they end; a subscription to a shorter prefix does not include them
 TAP: Final = b"monitor.tap."  # messages of requests; a subscription to a shorter prefix does not include them
 
 

@@ -11,6 +11,7 @@ offered to the others, and all topics cross. Three things are different between 
     LOG      topic body                 a log record that belongs to a request of the receiver
     EVENT    topic content              a worker or a service changed (``monitor``), or a message for a tap
     TAP      0 or 1                     a peer of the sender watches messages: send yours as EVENTs
+    LIVE     0 or 1                     the same for requests as they end
     SCHEDULE principal message          eMQP's SCHEDULE or UNSCHEDULE, for process 0
     NODES    address*                   of process 0: the nodes that have registered in the catalog (``dbp.registered_only``)
     NODE     address 0 or 1             one of them registered, or has left
@@ -127,6 +128,9 @@ class Siblings:
         # Siblings with a peer that watches messages (``journal/recording/tap.py``).
         self.tapping: dict[Worker, None] = {}
         self.has_tap = False  # this process has one
+        # Siblings with a peer that watches requests as they end (``journal/recording/live.py``).
+        self.watching: dict[Worker, None] = {}
+        self.has_live = False
         self._timer = 0
         self._newest = 0  # number of the last question
 
@@ -149,6 +153,8 @@ class Siblings:
             session.send_to_sibling(b"TAP", [b"1"])
         if self.nodes is not None:
             self.nodes.greet(session)
+        if self.has_live:
+            session.send_to_sibling(b"LIVE", [b"1"])
         if self._state.process.index == 0:
             builtin = self._state.builtin
             for name in sorted(builtin.offered):
@@ -158,6 +164,7 @@ class Siblings:
     def lost(self, worker: Worker) -> None:
         self.bridges.pop(worker, None)
         self.tapping.pop(worker, None)
+        self.watching.pop(worker, None)
         for short in self.short.values():
             short.asked.pop(worker, None)
         for waiting in self.wanted.values():
@@ -180,10 +187,12 @@ class Siblings:
             self._on_answer(worker, int(rest[0][:18]), rest[1])
         elif word == b"EVENT" and len(rest) == 2:
             self._here().event(rest[0], rest[1])
-        elif word == b"TAP" and rest == [b"1"]:
-            self.tapping[worker] = None
-        elif word == b"TAP" and rest == [b"0"]:
-            self.tapping.pop(worker, None)
+        elif word in (b"TAP", b"LIVE") and rest in ([b"0"], [b"1"]):
+            table = self.tapping if word == b"TAP" else self.watching
+            if rest == [b"1"]:
+                table[worker] = None
+            else:
+                table.pop(worker, None)
         elif word == b"LOG" and len(rest) == 2:
             self._here().log_record(worker.session, rest[0], frame(rest[1], False))
         elif word == b"SCHEDULE" and len(rest) == 2:
@@ -371,6 +380,13 @@ class Siblings:
             for worker in self.bridges:
                 worker.session.send_to_sibling(b"TAP", [b"1" if has_tap else b"0"])
 
+    def set_live(self, has_live: bool) -> None:
+        """The same for requests as they end."""
+        if has_live != self.has_live:
+            self.has_live = has_live
+            for worker in self.bridges:
+                worker.session.send_to_sibling(b"LIVE", [b"1" if has_live else b"0"])
+
     def _ask(
         self,
         name: bytes,
@@ -462,6 +478,7 @@ class Siblings:
             for worker in waiting:
                 assert worker in self.bridges, f"bridge w{worker.number} waits for room and is gone"
         assert self.tapping.keys() <= self.bridges.keys(), "a bridge that is gone watches messages"
+        assert self.watching.keys() <= self.bridges.keys(), "a bridge that is gone watches requests"
         for question in self.questions.values():
             for worker in question.waiting:
                 assert worker in self.bridges, f"bridge w{worker.number} is asked and is gone"

@@ -92,6 +92,8 @@ class Monitor(Observer):
 
     def left(self, worker: Worker) -> None:
         """Called after the worker's state has changed and it has been removed from its services."""
+        if worker.state == LOST:
+            self._state.counters.workers_lost += 1
         state = PeerState(worker.state, worker.state_since, worker.state_cause)
         self._keep_gone(WORKER, self._changed_worker(worker, state))
         for service in worker.services:

@@ -22,6 +22,7 @@ class Counters:
         self.refused = 0
         self.denied: dict[str, int] = {}  # right, or "handshake" -> number of denials
         self.stale = 0
+        self.workers_lost = 0
         # counted by the owner of the sockets
         self.connections_accepted = 0
         self.connections_refused = 0

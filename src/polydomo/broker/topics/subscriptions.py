@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Final
 
-from polydomo.broker.reserved_names import TAP
+from polydomo.broker.reserved_names import ENDED, TAP
 from polydomo.broker.topics.trie import Trie
 from polydomo.limits import DROPS_PER_TURN
 from polydomo.model.records import Session
@@ -93,7 +93,8 @@ class Subscriptions:
 
     def match(self, topic: bytes) -> list[Session]:
         """The sessions that receive a message of this topic, without duplicates."""
-        found = self._by_prefix.along(topic, len(TAP) if topic.startswith(TAP) else 0)
+        least = len(TAP) if topic.startswith(TAP) else len(ENDED) if topic == ENDED else 0
+        found = self._by_prefix.along(topic, least)
         if not found:
             return []
         if len(found) == 1:

@@ -125,7 +125,9 @@ class JournalRecorder(Recorder):
         return self.chunk.memory() + self.queue.memory()
 
     def figures(self) -> dict[str, float]:
-        return {**self.inner.figures(), "rows": self._seq, "rows_dropped": self.queue.dropped}
+        failing = self.status is not None and bool(self.status(False).get("trouble"))
+        own = {"rows": self._seq, "rows_dropped": self.queue.dropped, "failing": int(failing)}
+        return {**self.inner.figures(), **own}
 
     def journal(self, flush: bool) -> dict[str, object]:
         return self.status(flush) if self.status is not None else super().journal(flush)

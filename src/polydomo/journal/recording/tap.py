@@ -13,10 +13,11 @@ from polydomo.broker.broker import Broker
 from polydomo.broker.cluster.processes import send_event
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.requests.request_names import request_id
-from polydomo.broker.reserved_names import TAP
+from polydomo.broker.reserved_names import ENDED, TAP
 from polydomo.journal import schema
 from polydomo.journal.levels import Levels
 from polydomo.journal.recording.chunk import NO_PEER, Peer, Run
+from polydomo.journal.recording.live import LiveRequests
 from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.journal.recording.tee import Tee
 from polydomo.model.json_form import iso_time
@@ -39,6 +40,7 @@ class Tap:
         self._run = run
         self._bodies = bodies
         self._watcher: Watcher | None = None
+        self._live: LiveRequests | None = None
 
     @property
     def watched(self) -> bool:
@@ -46,17 +48,40 @@ class Tap:
 
     def tick(self) -> None:
         siblings = self._broker.siblings
-        watching = self._broker.publishing.subscriptions.under(TAP)
-        siblings.set_tap(bool(watching))
+        subscriptions = self._broker.publishing.subscriptions
+        tap, live = bool(subscriptions.under(TAP)), bool(subscriptions.under(ENDED))
+        siblings.set_tap(tap)
+        siblings.set_live(live)
         if self._watcher is not None:
-            if watching or siblings.tapping:
-                self._show(self._watcher)
-            else:
-                self._watcher = None
-                self._broker.record_to(self._recorder)
-        elif watching or siblings.tapping:
+            self._show(self._watcher)
+        if self._live is not None:
+            self._show_ended(self._live)
+        tap, live = tap or bool(siblings.tapping), live or bool(siblings.watching)
+        if (tap, live) == (self._watcher is not None, self._live is not None):
+            return
+        recorder = self._recorder
+        if not tap:
+            self._watcher = None
+        elif self._watcher is None:
             self._watcher = Watcher(self._broker, self._run, self._bodies)
-            self._broker.record_to(Tee(self._recorder, self._watcher))
+        if not live:
+            self._live = None
+        elif self._live is None:
+            self._live = LiveRequests(self._broker)
+        for more in (self._watcher, self._live):
+            if more is not None:
+                recorder = Tee(recorder, more)
+        self._broker.record_to(recorder)
+
+    def _show_ended(self, live: LiveRequests) -> None:
+        row = live.take()
+        if row is None:
+            return
+        for worker in self._broker.siblings.watching:
+            send_event(worker.session, ENDED, row)
+        body = frame(json.dumps(row).encode(), False)
+        for session in self._broker.publishing.subscriptions.match(ENDED):
+            session.send_published(ENDED, body)
 
     def _show(self, watcher: "Watcher") -> None:
         subscriptions = self._broker.publishing.subscriptions
@@ -161,5 +186,5 @@ class Watcher(JournalRecorder):
             super().window_set(worker, change, runs)
 
     def published(self, session: Session, topic: bytes, body: Body) -> None:
-        if not topic.startswith(TAP) and not self._full_up():
+        if not topic.startswith((TAP, ENDED)) and not self._full_up():
             super().published(session, topic, body)

@@ -20,7 +20,7 @@ class Tee(Recorder):
 
     def __init__(self, first: Recorder, second: Recorder) -> None:
         self.wants_requests = True
-        self.wants_messages = True
+        self.wants_messages = first.wants_messages or second.wants_messages
         self.first = first
         self.second = second
         self.wants_bodies = first.wants_bodies or second.wants_bodies

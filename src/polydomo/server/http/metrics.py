@@ -147,6 +147,10 @@ def _broker(page: Page, server: Host) -> None:
         workers[key] = workers.get(key, 0) + 1
     shown = [({"protocol": protocol, "state": state}, count) for (protocol, state), count in sorted(workers.items())]
     page.family("polydomo_workers", GAUGE, "Current workers, by state.", shown)
+    lost = broker.counters.workers_lost
+    page.family(
+        "polydomo_workers_lost_total", COUNTER, "Workers that were lost: silent, or disconnected.", [({}, lost)]
+    )
     catalog: dict[str, int] = {}
     for entry in broker.catalog.entries.values():
         catalog[entry.state] = catalog.get(entry.state, 0) + 1
