@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from polydomo import Call, Client, Permanent, PolydomoError, Worker, testing
+from polydomo import Backoff, Call, Client, Permanent, PolydomoError, Worker, testing
 from tests.server.web.browsing import WAIT, Page, open_browser
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -119,6 +119,63 @@ def test_which_worker_fails_and_why(browser: Any, plant: Plant) -> None:
         one.check("task-fails")
 
 
+def test_why_a_job_died(browser: Any, plant: Plant) -> None:
+    with Page(browser, plant.broker) as one:
+        from_overview(one)
+        one.page.locator('.problem[data-kind="dead-jobs"]').get_by_role("link", name="Look").click()
+        one.page.wait_for_selector('.filters a[aria-current] >> text="Dead"')
+        row = one.page.locator("tbody tr").first
+        row.wait_for()
+        assert "no such customer" in row.inner_text()
+        row.get_by_role("link").first.click()
+        one.page.wait_for_selector(".verdict >> text=no such customer")
+        assert '"customer": 2' in one.page.locator("section", has_text="Body").locator("pre").inner_text()
+        assert "bad-1" in one.page.locator("section", has_text="Failed attempts").inner_text()
+        one.check("task-job")
+
+
+def test_what_a_client_sent(browser: Any, plant: Plant) -> None:
+    with Page(browser, plant.broker) as one:
+        one.open("overview")
+        one.page.click("#nav >> text=Requests")
+        one.page.click(".filters >> text=Finished")
+        rows = one.page.locator("tbody tr")
+        rows.first.wait_for()
+        client = rows.filter(has_text="paint").locator('[data-title="Client"]').first.inner_text()
+        one.page.get_by_label(re.compile("^Client")).fill(client)
+        one.page.get_by_label("Service").fill("paint")
+        one.page.get_by_role("button", name="Search").click()
+        one.page.wait_for_function("location.hash.includes('service=paint')")
+        rows.first.wait_for()
+        assert rows.count() == 20 and {row.split("\n")[0] for row in rows.all_inner_texts()}
+        one.page.click(".filters >> text=Failed")
+        one.page.wait_for_function("location.hash.includes('show=failed')")
+        rows.first.wait_for()
+        assert all("failed" in text for text in rows.all_inner_texts())
+        one.check("task-client")
+
+
+def test_finished_requests_have_pages(browser: Any) -> None:
+    with testing.broker(settings=SETTINGS) as broker, Worker(broker.url) as worker, Client(broker.url) as client:
+        worker.add("echo", lambda call: call.body)
+        broker.wait_for("echo")
+        for number in range(60):
+            client.call("echo", str(number))
+        with Page(browser, broker) as one:
+            one.open("requests?show=finished")
+            rows = one.page.locator("tbody tr")
+            one.until(lambda: rows.count() == 50, "the first page")
+            newest = rows.first.locator("th").inner_text()
+            one.page.get_by_role("button", name="Older").click()
+            one.until(lambda: rows.count() == 10, "the second page")
+            one.page.get_by_role("button", name="Newer").click()
+            one.until(lambda: rows.count() == 50, "the first page again")
+            assert rows.first.locator("th").inner_text() == newest
+            one.page.get_by_label(re.compile("^Any id")).fill(newest)
+            one.page.get_by_label(re.compile("^Any id")).press("Enter")
+            one.until(lambda: rows.count() == 1, "the request with the id")
+
+
 def test_one_button_pauses_and_resumes_and_one_drains(browser: Any, plant: Plant) -> None:
     with Page(browser, plant.broker) as one:
         one.open("service/paint")
@@ -132,6 +189,40 @@ def test_one_button_pauses_and_resumes_and_one_drains(browser: Any, plant: Plant
         one.page.wait_for_selector("h1 >> text=drained")
         one.page.get_by_role("button", name="Resume").click()
         one.page.get_by_role("button", name="Pause").wait_for()
+
+
+def test_dead_jobs_are_retried_and_dropped_together(browser: Any) -> None:
+    with testing.broker(settings=SETTINGS, jobs=True) as broker, Client(broker.url) as client:
+        worker = Worker(broker.url)
+        healed = threading.Event()
+
+        def sick(call: Call) -> bytes:
+            if not healed.is_set():
+                raise Permanent("not well")
+            return call.body
+
+        worker.add("sick", sick)
+        with worker:
+            jobs = [client.submit_job("sick", str(number), retries=Backoff(attempts=1)) for number in range(3)]
+            for job in jobs:
+                end_of(client, job)
+            healed.set()
+            with Page(browser, broker) as one:
+                one.open("jobs")
+                one.page.wait_for_selector('.filters a[data-key="dead"] .count >> text=3')
+                one.page.click(".filters >> text=Dead")
+                one.page.get_by_label(f"Select job {jobs[0]}").check()
+                one.page.get_by_label(f"Select job {jobs[1]}").check()
+                one.page.get_by_role("button", name="Retry").click()
+                one.page.get_by_role("dialog").get_by_role("button", name="Retry").click()
+                one.until(lambda: all(client.job(job)["state"] == "done" for job in jobs[:2]), "both are done")
+                one.page.get_by_label(f"Select job {jobs[0]}").wait_for(state="detached")
+                one.page.get_by_label("Select all dead jobs shown").check()
+                one.page.get_by_role("button", name="Drop").click()
+                one.page.get_by_role("dialog").get_by_role("button", name="Drop").click()
+                one.page.wait_for_selector("main >> text=No job matches.")
+                one.open(f"job/{jobs[0]}")
+                one.page.wait_for_selector("section:has-text('Result') pre >> text=0")
 
 
 def test_a_schedule_is_added_and_shows_its_next_run_in_its_own_zone(browser: Any) -> None:
@@ -168,3 +259,28 @@ def test_charts_show_the_past_and_read_values(browser: Any, plant: Plant) -> Non
         one.page.wait_for_function("location.hash.includes('range=15m')")
         one.page.reload()
         one.page.wait_for_selector('button[aria-pressed="true"] >> text=15 min')
+
+
+def test_requests_appear_live_and_can_be_paused(browser: Any, plant: Plant) -> None:
+    count = "Number((document.querySelector('main > .note[role=status]').textContent.match(/^[0-9,]+/) || ['0'])[0])"
+    with Page(browser, plant.broker) as one, Client(plant.broker.url) as client:
+        one.open("live")
+        one.page.wait_for_selector("main >> text=No request has ended in the last minute")
+
+        def more() -> bool:
+            with contextlib.suppress(PolydomoError):
+                client.call("paint", "7")
+            return bool(one.page.evaluate(f"{count} > 2"))
+
+        one.until(more, "requests in the picture")
+        assert set(one.page.locator(".lanes li").all_inner_texts()) >= {
+            text for text in one.page.locator(".lanes li").all_inner_texts() if "1 (w" in text
+        }
+        one.check("live")
+        one.page.get_by_role("button", name="Pause").click()
+        one.page.get_by_role("button", name="Continue").wait_for()
+        one.open("traffic")
+        one.until(lambda: more() and one.page.locator(".traffic svg").count() > 0, "the diagram")
+        one.page.locator(".traffic a", has_text="paint").wait_for()
+        one.page.locator(".traffic a", has_text="good-1").wait_for()
+        one.check("traffic")

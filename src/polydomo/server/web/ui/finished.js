@@ -36,7 +36,7 @@ export function finishedRequests(caption, { without = [], slowest = false, nothi
       { key: "total_us", title: "Total", number: true, cell: (row) => duration(row.total_us) },
       { key: "wait_us", title: "Waited", number: true, wide: true, cell: (row) => duration(row.wait_us) },
       { key: "run_us", title: "Ran", number: true, wide: true, cell: (row) => duration(row.run_us) },
-      { key: "reason", title: "Reason", grow: 45, cell: (row) => row.reason },
+      { key: "reason", title: "Reason", grow: 45, long: true, cell: (row) => row.reason },
       { key: "client", title: "Client", wide: true, cell: (row) => row.principal || row.client },
       { key: "worker", title: "Worker", wide: true, cell: (row) => row.worker },
       { key: "client_id", title: "Client's id", wide: true, extra: true, cell: (row) => printable(row.client_id || "").slice(0, 20) },

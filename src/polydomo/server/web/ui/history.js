@@ -96,4 +96,4 @@ export function figuresOf(points) {
   return [rate(minute.rate), five.share === null ? "–" : percent(five.share), latency("p50_us"), latency("p95_us"), latency("p99_us"), count(last.queue ?? 0), count(last.workers ?? 0)];
 }
 
-export const TILES = ["Requests/s", "Failed (5 min)", "p50", "p95", "p99", "Queued", "Workers"];
+export const TILES = ["Requests/s", "Failed", "p50", "p95", "p99", "Queued", "Workers"];

@@ -10,7 +10,7 @@ const PAGE = 100;
 /**
  * columns: [{key, title, cell(row) -> text or element, sort(row) -> value, number, wide, extra, grow, actions, make(row)}].
  * `wide` columns are hidden on a phone, `extra` ones below 1400 px too. A column with `grow` takes that share of the room that is
- * left; what does not fit ends in an ellipsis, and hovering shows all of it. A column of `actions` stays visible when the table
+ * left; what does not fit ends in an ellipsis, and hovering shows all of it. A `long` one has a line of its own on a phone. A column of `actions` stays visible when the table
  * scrolls. `make(row)` returns {element, update(row)}, which is kept and updated. `link(row)` is the address behind the first column.
  * `nothing` is an element, or text. Without `sort` the rows stay in their order, and heads are no buttons.
  */
@@ -42,7 +42,7 @@ export function table({ caption, columns, key, sort, descending = false, filter,
   }
 
   function classes(column) {
-    return ["number", "wide", "extra", "actions", "grow"].filter((one) => column[one]).join(" ") || undefined;
+    return ["number", "wide", "extra", "actions", "grow", "long"].filter((one) => column[one]).join(" ") || undefined;
   }
 
   function value(row) {
@@ -73,6 +73,7 @@ export function table({ caption, columns, key, sort, descending = false, filter,
       }
       const given = cell.column.cell ? cell.column.cell(row) : row[cell.column.key];
       const content = given === undefined || given === null || given === "" ? "–" : given;
+      if (cell.column.long) cell.element.classList.toggle("none", content === "–");
       if (content instanceof Node) {
         const text = `${content.className}${content.getAttribute("href") || ""} ${content.textContent}`;
         if (text !== cell.text) put(cell.content, content);

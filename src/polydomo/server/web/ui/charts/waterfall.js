@@ -18,7 +18,6 @@ export function labelPlace(start, end, width, right) {
 /** spans: [{name, kind, start_us, end_us}]. The element adapts to its width. */
 export function waterfall(spans) {
   const total = Math.max(...spans.map((span) => span.end_us), 1);
-  const ticks = valueTicks(total, 5, { durations: true }).filter((tick) => tick <= total);
   const place = h("div", { class: "figure" });
   const label = spans.map((span) => `${span.name} ${duration(span.end_us - span.start_us)}`).join(", ");
 
@@ -27,6 +26,7 @@ export function waterfall(spans) {
     const right = width - 8;
     const x = linear(0, total, left, right - 70);
     const height = spans.length * ROW + TOP + 6;
+    const ticks = valueTicks(total, Math.max(1, Math.min(5, Math.floor((right - 70 - left) / 90))), { durations: true }).filter((tick) => tick <= total);
     const marks = ticks.map((tick) => [svg("line", { class: "tick", x1: x(tick), x2: x(tick), y1: 18, y2: height }), svg("text", { class: "small", x: x(tick), y: 12, "text-anchor": tick ? "middle" : "start" }, duration(tick))]);
     const bars = spans.map((span, index) => {
       const y = TOP + index * ROW;

@@ -18,7 +18,7 @@ export function show(place) {
     columns: [
       { key: "worker", title: "Bridge" },
       { key: "state", title: "State", cell: (row) => state(row.state, row.cause) },
-      { key: "peer", title: "Address", grow: 100 },
+      { key: "peer", title: "Address", grow: 100, long: true },
       { key: "held", title: "Requests there", number: true, cell: (row) => count(row.held) },
       { key: "done", title: "Answered", number: true, cell: (row) => count(row.done) },
       { key: "credit", title: "Window left", number: true, wide: true, cell: (row) => count(row.credit) },

@@ -20,7 +20,7 @@ export function show(place) {
       { key: "state", title: "State", cell: (row) => state(row.state || "ready", row.cause) },
       { key: "protocol", title: "Protocol", cell: (row) => row.protocol || "dbp" },
       { key: "address", title: "Address", wide: true, cell: (row) => row.address || row.ip || "–" },
-      { key: "info", title: "Details", grow: 60, cell: (row) => details(row) },
+      { key: "info", title: "Details", grow: 60, long: true, cell: (row) => details(row) },
     ],
   });
   place.append(heading("Catalog"), errors, entries.element);

@@ -26,7 +26,7 @@ export function show(place) {
       { key: "since", title: "Since", number: true, wide: true, sort: (row) => row.state_us, cell: (row) => duration(row.state_us) },
       { key: "protocol", title: "Protocol", cell: (row) => (row.dialect ? `${row.protocol} (${row.dialect})` : row.protocol) },
       { key: "principal", title: "Principal", wide: true, cell: (row) => row.principal },
-      { key: "peer", title: "Address", grow: 50 },
+      { key: "peer", title: "Address", grow: 50, long: true },
       { key: "cause", title: "Cause", grow: 50, wide: true },
     ],
   });

@@ -23,7 +23,7 @@ export function show(place, id) {
       { key: "ran", title: "Ran", number: true, cell: (row) => (row.ended ? duration((Date.parse(row.ended) - Date.parse(row.started)) * 1000) : "–") },
       { key: "worker", title: "Worker", cell: (row) => row.worker },
       { key: "outcome", title: "Outcome", cell: (row) => state(row.outcome) },
-      { key: "reason", title: "Reason", grow: 100 },
+      { key: "reason", title: "Reason", grow: 100, long: true },
       { key: "waited_us", title: "Next after", number: true, wide: true, cell: (row) => (row.waited_us ? duration(row.waited_us) : "–") },
     ],
   });

@@ -63,7 +63,7 @@ export function show(place, _parameter, query) {
       { key: "ended", title: "Ended", wide: true, extra: true, cell: (row) => (row.ended ? clock(row.ended) : "") },
       { key: "key", title: "Key", wide: true, extra: true, cell: (row) => row.key },
       { key: "schedule", title: "Schedule", wide: true, extra: true, cell: (row) => row.schedule },
-      { key: "reason", title: "Reason", grow: 45, cell: (row) => row.reason },
+      { key: "reason", title: "Reason", grow: 45, long: true, cell: (row) => row.reason },
       chosen === "dead" ? { key: "pick", title: "", actions: true, make: pick } : { key: "action", title: "", actions: true, make: cancelButton },
     ],
   });

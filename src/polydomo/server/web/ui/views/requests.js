@@ -23,7 +23,7 @@ export function show(place, _parameter, query) {
   const inputs = FIELDS.map(([key, title]) => h("input", { type: key === "service" ? "search" : "text", name: key, placeholder: title, "aria-label": title, value: now[key], autocomplete: "off", spellcheck: "false" }));
   const since = kind === "open" ? null : h("select", { name: "from", "aria-label": "Time", onchange: () => apply() }, SINCE.map(([value, text]) => h("option", { value, selected: value === (now.from || "1h") }, text)));
   const slower = kind === "slow" ? h("input", { type: "text", name: "slower", class: "short", "aria-label": "Slower than", title: "Slower than", value: now.slower || "500ms" }) : null;
-  const form = h("form", { class: "find", onsubmit: (event) => {
+  const form = h("form", { class: "find many", onsubmit: (event) => {
     event.preventDefault();
     apply();
   } }, since, slower ? h("label", null, "slower than ", slower) : null, inputs, h("button", { class: "primary" }, "Search"), FIELDS.some(([key]) => now[key]) ? h("a", { href: address("requests", "", { show: kind }) }, "Clear") : null);
@@ -58,7 +58,7 @@ function showOpen(place, now) {
       { key: "service", title: "Service", grow: 35, cell: (row) => serviceLink(row.service) },
       { key: "state", title: "State", cell: (row) => state(row.state) },
       { key: "age", title: "Age", number: true, sort: (row) => row.age_us, cell: (row) => duration(row.age_us) },
-      { key: "why", title: "Why", grow: 40 },
+      { key: "why", title: "Why", grow: 40, long: true },
       { key: "attempts", title: "Attempts", number: true, wide: true, extra: true, cell: (row) => count(row.attempts) },
       { key: "client", title: "Client", wide: true },
       { key: "worker", title: "Worker", wide: true },

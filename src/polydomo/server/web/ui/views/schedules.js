@@ -21,7 +21,7 @@ export function show(place) {
       { key: "name", title: "Schedule", grow: 35 },
       { key: "service", title: "Service", grow: 35, cell: (row) => serviceLink(row.service) },
       { key: "when", title: "When", cell: (row) => row.when },
-      { key: "next", title: "Next run", cell: (row) => row.problem || (row.next ? inZone(row.next, row.zone) : "–") },
+      { key: "next", title: "Next run", long: true, cell: (row) => row.problem || (row.next ? inZone(row.next, row.zone) : "–") },
       { key: "in", title: "In", number: true, cell: (row) => (row.next ? duration(Math.max(0, Date.parse(row.next) - Date.now()) * 1000) : "–") },
       { key: "missed", title: "Missed runs", wide: true },
       { key: "action", title: "", actions: true, make: (row) => ({ element: h("span", { class: "actions" }, h("button", { type: "button", class: "small", onclick: () => runSchedule(row.name) }, "Run now"), h("button", { type: "button", class: "small", onclick: () => removeSchedule(row.name) }, "Remove")), update() {} }) },

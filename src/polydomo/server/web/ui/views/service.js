@@ -86,7 +86,7 @@ function errorTable() {
       { key: "count", title: "Count", number: true, cell: (row) => count(row.count) },
       { key: "last", title: "Last", cell: (row) => ago(row.last) },
       { key: "worker", title: "Last worker", cell: (row) => row.worker_name || row.worker },
-      { key: "example", title: "Last example", grow: 55, cell: (row) => row.example },
+      { key: "example", title: "Last example", grow: 55, long: true, cell: (row) => row.example },
       { key: "request", title: "Request", wide: true, cell: (row) => (row.request ? requestLink(row.request) : "–") },
     ],
   });

@@ -31,7 +31,7 @@ export function show(place) {
     columns: [
       { key: "topic", title: "Topic", grow: 40 },
       { key: "bytes", title: "Size", number: true, sort: (row) => row.size_bytes, cell: (row) => bytes(row.size_bytes) },
-      { key: "value", title: "Last value", grow: 60, cell: (row) => row.value ?? "not text" },
+      { key: "value", title: "Last value", grow: 60, long: true, cell: (row) => row.value ?? "not text" },
       { key: "look", title: "", actions: true, make: (row) => ({ element: h("button", { type: "button", class: "small", onclick: () => look(row.topic) }, "Follow"), update() {} }) },
     ],
   });
