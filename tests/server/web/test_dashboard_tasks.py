@@ -156,12 +156,13 @@ def test_what_a_client_sent(browser: Any, plant: Plant) -> None:
 
 
 def test_finished_requests_have_pages(browser: Any) -> None:
-    with testing.broker(settings=SETTINGS) as broker, Worker(broker.url) as worker, Client(broker.url) as client:
+    with testing.broker(settings=SETTINGS) as broker:
+        worker = Worker(broker.url)
         worker.add("echo", lambda call: call.body)
-        broker.wait_for("echo")
-        for number in range(60):
-            client.call("echo", str(number))
-        with Page(browser, broker) as one:
+        with worker, Client(broker.url) as client, Page(browser, broker) as one:
+            broker.wait_for("echo")
+            for number in range(60):
+                client.call("echo", str(number))
             one.open("requests?show=finished")
             rows = one.page.locator("tbody tr")
             one.until(lambda: rows.count() == 50, "the first page")
@@ -259,28 +260,3 @@ def test_charts_show_the_past_and_read_values(browser: Any, plant: Plant) -> Non
         one.page.wait_for_function("location.hash.includes('range=15m')")
         one.page.reload()
         one.page.wait_for_selector('button[aria-pressed="true"] >> text=15 min')
-
-
-def test_requests_appear_live_and_can_be_paused(browser: Any, plant: Plant) -> None:
-    count = "Number((document.querySelector('main > .note[role=status]').textContent.match(/^[0-9,]+/) || ['0'])[0])"
-    with Page(browser, plant.broker) as one, Client(plant.broker.url) as client:
-        one.open("live")
-        one.page.wait_for_selector("main >> text=No request has ended in the last minute")
-
-        def more() -> bool:
-            with contextlib.suppress(PolydomoError):
-                client.call("paint", "7")
-            return bool(one.page.evaluate(f"{count} > 2"))
-
-        one.until(more, "requests in the picture")
-        assert set(one.page.locator(".lanes li").all_inner_texts()) >= {
-            text for text in one.page.locator(".lanes li").all_inner_texts() if "1 (w" in text
-        }
-        one.check("live")
-        one.page.get_by_role("button", name="Pause").click()
-        one.page.get_by_role("button", name="Continue").wait_for()
-        one.open("traffic")
-        one.until(lambda: more() and one.page.locator(".traffic svg").count() > 0, "the diagram")
-        one.page.locator(".traffic a", has_text="paint").wait_for()
-        one.page.locator(".traffic a", has_text="good-1").wait_for()
-        one.check("traffic")
