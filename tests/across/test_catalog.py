@@ -11,6 +11,7 @@ from tests.across.kinds import CLIENTS, WORKERS
 from tests.across.world import Client, Worker, World, carry
 
 DIALECTS = {
+    "dagbox": "dcp",
     "guide-php": "mdp1",
     "guide-digits": "mdp1",
     "rfc18": "mdp2",

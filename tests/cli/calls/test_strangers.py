@@ -215,10 +215,6 @@ def test_memo_with_an_nng_rep_socket() -> None:
         (["--type-size", "4"], "--type-size: only dcp has this option, not mdx"),
         (["--type-size", "2", "--protocol", "dcp"], "--type-size: must be 1 or 4, not 2"),
         (["--frame0", "X", "--protocol", "memo"], "--frame0: only mdx has this option, not memo"),
-        (
-            ["--protocol", "dbp"],
-            "--protocol: dbp has no requests; use `polydomo catalog` or `polydomo register`",
-        ),
     ],
 )
 @pytest.mark.parametrize("command", [["call", "echo", "x"], ["work", "echo", "--echo"]])
@@ -226,3 +222,9 @@ def test_options_that_a_protocol_does_not_support(command: list[str], words: lis
     result = run(*command, *words)
     assert result.returncode == 2
     assert complaint(result) == says
+
+
+def test_a_dbp_client_sends_no_requests() -> None:
+    result = run("call", "echo", "x", "--protocol", "dbp")
+    assert result.returncode == 2
+    assert complaint(result) == "--protocol: dbp clients send no requests; use another protocol, or `polydomo catalog`"

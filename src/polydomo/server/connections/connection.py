@@ -191,15 +191,16 @@ class Connection(BaseConnection):
         if self.tls is None:
             self.transport.writelines(pieces)
             return
-        small = all(len(piece) <= BIG_BODY for piece in pieces)
-        parts = (
-            [pieces]
-            if small
-            else [[piece[at : at + STEP_BYTES]] for piece in pieces for at in range(0, len(piece), STEP_BYTES)]
-        )
-        for part in parts:  # of a large message, one encrypted copy is enough
-            self.tls.send(part)
+        if all(len(piece) <= BIG_BODY for piece in pieces):
+            self.tls.send(pieces)
             self._write_tls(self.tls)
+            return
+        pieces.reverse()
+        while pieces:  # of a large message, one copy is enough: what was encrypted is dropped
+            piece = pieces.pop()
+            for at in range(0, len(piece), STEP_BYTES):
+                self.tls.send([piece[at : at + STEP_BYTES]])
+                self._write_tls(self.tls)
 
     def close_transport(self) -> None:
         """Closes the connection after all written bytes have been sent."""
