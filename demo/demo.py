@@ -18,6 +18,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that all processes are stopped
     show = Show()
     show.title("polydomo: one broker for the whole Majordomo family")
+    show.say(
+        f"""You will see {len(STEPS)} short steps, in about a minute: one broker on one port, clients and workers of every protocol,
+        workers that are killed, durable jobs, HTTP, access control, and an audit of all of it on Spark."""
+    )
     stage = Stage(show)
     try:
         for title, run in STEPS:

@@ -143,25 +143,20 @@ class Stage:
         self.show = show
         self.processes: list[Process] = []
         self._directory = tempfile.TemporaryDirectory(prefix="polydomo-demo-")
-        self.data = Path(self._directory.name)
+        self.root = Path(self._directory.name)
+        self.data = self.root / "data"
 
     # --- the broker ------------------------------------------------------------------------------------------------------
 
     def start_broker(self) -> None:
-        words = [
-            "-m",
-            "polydomo",
-            "up",
-            "--listen",
-            "tcp://127.0.0.1:0",
-            "--data",
-            str(self.data),
-            "--log-json",
-            *SETTINGS,
-        ]
-        self.broker = self._start(*words)
-        self.broker.logged("ready")
-        self.url = self.broker.logged("listening")["address"]
+        self.broker, self.url = self.up(self.data, "tcp://127.0.0.1:0", *SETTINGS)
+
+    def up(self, data: Path, listen: str, *settings: str) -> tuple[Process, str]:
+        """Starts a broker; returns its process and its address."""
+        words = ["-m", "polydomo", "up", "--listen", listen, "--data", str(data), "--log-json", *settings]
+        process = self._start(*words)
+        process.logged("ready")
+        return process, str(process.logged("listening")["address"])
 
     def ask(self, what: str) -> Any:
         """An answer of the broker: ``services``, ``workers``, ``requests``, ..."""

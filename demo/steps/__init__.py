@@ -5,11 +5,13 @@ from collections.abc import Callable
 
 from demo.stage import Stage
 from demo.steps import (
+    access,
     catalog,
     chain,
     death,
     failure,
     fair,
+    jobs,
     leave,
     matrix,
     publish,
@@ -19,6 +21,7 @@ from demo.steps import (
     story,
     stream,
     views,
+    web,
 )
 
 Step = tuple[str, Callable[[Stage], None]]
@@ -34,6 +37,9 @@ STEPS: list[Step] = [
     (chain.TITLE, chain.run),
     (catalog.TITLE, catalog.run),
     (publish.TITLE, publish.run),
+    (web.TITLE, web.run),
+    (jobs.TITLE, jobs.run),
+    (access.TITLE, access.run),
     (views.TITLE, views.run),
     (story.TITLE, story.run),
     (leave.TITLE, leave.run),
