@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from polydomo.broker.catalog import bridged_entries
 from polydomo.broker.guard.rules import AccessRule, AccessRules
 from polydomo.model.tuning import Tuning
+from polydomo.native import is_compiled
 from tests.authority.test_bridges import IDENTITY, Hostile, node_with
 from tests.broker.net import Net, Node
 
@@ -257,6 +258,7 @@ def test_information_that_is_not_believed(hostile: Announcing, info: bytes) -> N
     assert names(hostile.node) == set() and hostile.link.closing is None
 
 
+@pytest.mark.skipif(is_compiled(), reason="compiled code contains its limits")
 def test_the_entries_of_bridges_are_bounded_and_charged(hostile: Announcing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bridged_entries, "MAX_SERVICES", 5)
     monkeypatch.setattr(bridged_entries, "MAX_CATALOG_BYTES", 4000)

@@ -9,7 +9,7 @@ from polydomo.broker.cluster import merging
 from polydomo.broker.observe import problems
 from polydomo.broker.observe.inspection import service_detail
 from polydomo.broker.policy import Policy
-from polydomo.limits import FAILING_LEAST, QUEUE_GROWN
+from polydomo.limits import FAILING_LEAST, MAX_PROBLEMS, QUEUE_GROWN
 from tests.broker.observe.history.test_history import serve, ticks
 from tests.broker.rig import World
 
@@ -136,13 +136,12 @@ def test_problems_of_processes_are_joined() -> None:
     assert merged["more"] == 0
 
 
-def test_the_list_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(problems, "MAX_PROBLEMS", 2)
+def test_the_list_is_bounded() -> None:
     world = World()
-    for number in range(5):
+    for number in range(MAX_PROBLEMS + 3):
         world.client().ask(service=b"s%d" % number)
     answer = problems.answer(world.broker.parts)
-    assert len(json.loads(json.dumps(answer["problems"]))) == 2 and answer["more"] == 3
+    assert len(json.loads(json.dumps(answer["problems"]))) == MAX_PROBLEMS and answer["more"] == 3
 
 
 def test_the_detail_of_a_service() -> None:
