@@ -29,7 +29,7 @@ from random import Random
 from polydomo.broker.jobs import job as states
 from polydomo.model.job_messages import make_id, read_answer, write_message
 from polydomo.model.outcomes import KEY_REUSED
-from polydomo.stores.memory import MemoryTables
+from polydomo.stores.memory_tables import MemoryTables
 from polydomo.wire.frames import frame, join
 from sim.durable_hosts import DOOMED, START, Host
 from sim.durable_store import Breach, Database

@@ -4,7 +4,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from polydomo.broker.jobs.ops import FULL, NOT_LEADER, UNAVAILABLE, Finish, Fire, Op, Store, StoreError
-from polydomo.stores.memory import MemoryBackend, MemoryTables
+from polydomo.stores.memory import MemoryBackend
+from polydomo.stores.memory_tables import MemoryTables
 
 if TYPE_CHECKING:
     from sim.durable_hosts import Host

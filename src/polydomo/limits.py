@@ -515,6 +515,23 @@ STORE_ANSWER: Final = 20.0  # Seconds before a client gets an error if the store
 LEASE_TIME: Final = 6.0  # Seconds a lease is valid without renewal: the maximum duration of a failover.
 LEASE_RENEW: Final = 1.5  # Seconds between renewals: three may fail.
 
+# --- flows --------------------------------------------------------------------------------------------------------------
+
+MAX_FLOW_NODES: Final = 100_000  # Nodes of one flow: a day of work in seconds each; larger graphs are several flows.
+MAX_FLOW_EDGES: Final = 1_000_000  # Edges of one flow: ten for each node.
+MAX_NODE_NAME: Final = 255  # Bytes of the name of a node.
+FLOW_PART: Final = 500  # Nodes in one message to the broker: about 10 ms of work on its loop.
+FLOW_PART_EDGES: Final = 20_000  # Edges in one message, unless it has one node: a few milliseconds on the loop.
+FLOW_SLICE: Final = (
+    500  # Nodes of a flow that one transaction releases, skips or cancels besides those that ended in it.
+)
+FLOW_EDGES: Final = 5_000  # Edges that one transaction follows: about 20 ms.
+FLOW_INPUT: Final = 16 * KIB  # Results that a released node gets at once; larger ones are read when it starts.
+FLOW_INPUTS: Final = 16  # Predecessors of a node up to which this is tried.
+FLOW_STORING: Final = 86_400.0  # Seconds after which a flow that its client has not sent completely is removed: a day.
+FLOW_STEPS: Final = 500  # Steps or nodes of a flow in one answer.
+MAX_FLOW_DEPTH: Final = 1_000  # Levels of lists and objects in a flow file and in its JSON form.
+
 # --- Spark ----------------------------------------------------------------------------------------------------------------
 
 SPARK_BATCH_ROWS: Final = 1_000  # Rows per request: 1.5 million rows per second and task, and a body of modest size.

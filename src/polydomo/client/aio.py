@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self, TypedDict
 
 from polydomo.client.catalog import AsyncCatalog
+from polydomo.client.flows import AsyncRun, FlowClient
 from polydomo.client.jobs import NOT_LEADER, JobClient, JobOptions, Times
 from polydomo.client.message import Frame, Headers, Result, encode, frames_of
 from polydomo.client.pending import Pending, Single, Stream
@@ -27,6 +28,7 @@ from polydomo.limits import (
     MAX_SERVICE_NAME,
     POOL_CONNECTIONS,
 )
+from polydomo.model.flow import Flow
 from polydomo.model.outcomes import GAVE_UP, INTERRUPTED, SHUTDOWN
 from polydomo.model.retry_policy import Backoff as JobBackoff
 from polydomo.protocols import registry
@@ -404,6 +406,20 @@ class AsyncClient:
         protocols are in the catalog too. The list is empty if there is none."""
         self._here()
         return await self._catalog.lookup(name, function, DBP_ANSWER_TIME if timeout is None else timeout)
+
+    async def start(self, flow: Flow, key: str | None = None, timeout: float | None = None) -> AsyncRun:
+        """Starts a flow and returns its run once the broker has stored it. Starts with the same ``key`` and the same nodes return the same
+        run as long as its results are kept."""
+        flows = FlowClient(self.jobs, self._patience(timeout))
+        return AsyncRun(flows, await flows.start(flow, key))
+
+    def flow(self, id: str, timeout: float | None = None) -> AsyncRun:
+        """The run of a flow that any client has started."""
+        return AsyncRun(FlowClient(self.jobs, self._patience(timeout)), id)
+
+    async def flows(self, state: str = "", limit: int = 100, timeout: float | None = None) -> "list[dict[str, Any]]":
+        """Flows, the newest first, of any state or of one: running, cancelling, retrying, done, failed or cancelled."""
+        return await FlowClient(self.jobs, self._patience(timeout)).list(state, limit)
 
     def _patience(self, timeout: float | None) -> float:
         return self.timeout if timeout is None else timeout

@@ -8,12 +8,14 @@ from typing import Any, Self
 
 from polydomo.client.aio import AsyncClient
 from polydomo.client.background import Background
+from polydomo.client.flows import Run
 from polydomo.client.message import Frame, Headers, Result
 from polydomo.client.registered import BlockingRegisteredService
 from polydomo.client.retry import Retries
 from polydomo.client.security import Security
 from polydomo.client.topics import BlockingSubscription
 from polydomo.limits import CALL_TIME, CONNECT_TIME, DBP_BEAT, POOL_CONNECTIONS
+from polydomo.model.flow import Flow
 from polydomo.model.retry_policy import Backoff as JobBackoff
 from polydomo.protocols import registry
 
@@ -324,6 +326,18 @@ class Client:
     def lookup(self, name: str = "", *, function: str = "", timeout: float | None = None) -> "list[dict[str, Any]]":
         """Entries of the catalog, by name or by function; see ``AsyncClient.lookup``."""
         return self._background.run(self._client.lookup(name, function=function, timeout=timeout))
+
+    def start(self, flow: Flow, key: str | None = None, timeout: float | None = None) -> Run:
+        """Starts a flow and returns its run once the broker has stored it; see ``AsyncClient.start``."""
+        return Run(self._background.run(self._client.start(flow, key, timeout)), self._background)
+
+    def flow(self, id: str, timeout: float | None = None) -> Run:
+        """The run of a flow that any client has started."""
+        return Run(self._client.flow(id, timeout), self._background)
+
+    def flows(self, state: str = "", limit: int = 100, timeout: float | None = None) -> "list[dict[str, Any]]":
+        """Flows, the newest first; see ``AsyncClient.flows``."""
+        return self._background.run(self._client.flows(state, limit, timeout))
 
     def offered(self, service: str | bytes, timeout: float | None = None) -> bool:
         """Whether a worker currently offers ``service``."""

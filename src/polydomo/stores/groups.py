@@ -9,6 +9,8 @@ from typing import TypeVar
 from polydomo.broker.jobs.ops import Collected, Finish, Insert, Op, Progress
 from polydomo.limits import KIB
 from polydomo.stores.checks import progress_checks
+from polydomo.stores.flow_steps import FlowSteps
+from polydomo.stores.flow_tables import End
 
 T = TypeVar("T")
 
@@ -38,6 +40,16 @@ class OpGroup:
                 self.others.append(op)
         for id in self.finishes:
             self.progress.pop(id, None)
+
+    def finish_nodes(self, steps: FlowSteps) -> None:
+        """Tells flows which of their nodes have ended, after their outcomes are written. One operation gets what changed."""
+        found = [op for op in self.finishes.values() if op.job.flow and op.done]
+        if found:
+            ends: dict[str, list[End]] = {}
+            for op in found:
+                ends.setdefault(op.job.flow, []).append((op.job.node, op.job.state, op.job.ended))
+            last = max([op.job.ended for op in found])
+            found[0].settled = steps.finished(ends, last, any(op.in_doubt for op in found))
 
 
 def progress_values(op: Progress) -> tuple[object, ...]:

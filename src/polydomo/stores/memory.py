@@ -3,11 +3,9 @@
 ``apply`` changes nothing unless the whole group succeeds. ``snapshot`` and ``restore`` simulate the contents of a disk.
 """
 
-import copy
-import inspect
-
+from polydomo.broker.flows.ops import BeginFlow, ChangeFlow, OpenFlow, PutNodes, Settle
 from polydomo.broker.jobs import job as states
-from polydomo.broker.jobs.job import Job, reopening, story_of
+from polydomo.broker.jobs.job import FLOW, Job, reopening, story_of
 from polydomo.broker.jobs.ops import (
     NOT_LEADER,
     Collected,
@@ -25,32 +23,18 @@ from polydomo.broker.jobs.ops import (
     Remove,
     Reopen,
     Replace,
-    ScheduleRow,
     Select,
     StoreError,
 )
 from polydomo.limits import JOB_PURGE_ROWS
 from polydomo.model.json_form import iso_time
-from polydomo.stores import checks
 from polydomo.stores.backend import Backend, Lease
-from polydomo.stores.checks import job_values, progress_checks
-
-
-class MemoryTables:
-    """The content of a store."""
-
-    def __init__(self) -> None:
-        self.jobs: dict[str, Job] = {}
-        self.keys: dict[str, str] = {}
-        self.checks: dict[str, bytes] = {}  # of each job
-        self.collected: set[str] = set()
-        self.fired: set[tuple[str, float]] = set()
-        self.schedules: dict[str, ScheduleRow] = {}
-        self.paused: set[bytes] = set()
-        self.epoch = 0
-        self.owner = ""
-        self.address = ""
-        self.expires = 0.0
+from polydomo.stores.checks import progress_checks
+from polydomo.stores.flow_memory import MemoryFlows
+from polydomo.stores.flow_steps import FlowSteps
+from polydomo.stores.groups import OpGroup
+from polydomo.stores.memory_rows import job_checks, job_copy, row_copy, verified_job
+from polydomo.stores.memory_tables import MemoryTables
 
 
 class MemoryBackend(Backend):
@@ -60,6 +44,8 @@ class MemoryBackend(Backend):
         self.tables = tables if tables is not None else MemoryTables()
         self.shared = shared
         self.now = 0.0  # the database's clock; set by its owner
+        self.flow_tables = MemoryFlows(self.tables)
+        self.steps = FlowSteps(self.flow_tables)
 
     def open(self) -> None:
         pass
@@ -96,8 +82,9 @@ class MemoryBackend(Backend):
             elif job.digest and job.id not in tables.collected and job.ended > since:
                 loaded.uncollected.append(self._read(job, light=True))
         loaded.jobs.sort(key=lambda job: (job.created, job.id))
-        loaded.schedules = [_row_copy(row) for _, row in sorted(tables.schedules.items())]
+        loaded.schedules = [row_copy(row) for _, row in sorted(tables.schedules.items())]
         loaded.paused = sorted(tables.paused)
+        loaded.flows = self.flow_tables.active()
         return loaded
 
     def apply(self, ops: list[Op], epoch: int) -> None:
@@ -107,6 +94,7 @@ class MemoryBackend(Backend):
             )
         for op in ops:
             self._apply(op)
+        OpGroup(ops).finish_nodes(self.steps)
 
     def _apply(self, op: Op) -> None:
         tables = self.tables
@@ -132,7 +120,7 @@ class MemoryBackend(Backend):
             self._finish(op)
         elif isinstance(op, Reopen):
             job = tables.jobs.get(op.id)
-            if job is not None and self._read(job).outcome == states.DAMAGED:
+            if job is not None and (job.origin == FLOW or self._read(job).outcome == states.DAMAGED):
                 return
             if job is not None and job.state == states.DEAD:
                 job.state, job.outcome, job.reason, job.ended, job.keep = states.OPEN, "", "", 0.0, 0.0
@@ -143,16 +131,23 @@ class MemoryBackend(Backend):
                     tables.keys.pop(key, None)
                 job.tell(reopening(iso_time(op.due)))
                 job.restore_waits()
-                tables.checks[op.id] = _checks(job)
+                tables.checks[op.id] = job_checks(job)
             reopened = job is not None and job.state == states.OPEN and job.due == op.due
-            op.job = _job_copy(job) if job is not None and reopened else None
+            op.job = job_copy(job) if job is not None and reopened else None
         elif isinstance(op, Replace):
             for id in {op.job.id, tables.keys.get(op.job.scoped_key(), op.job.id)} & tables.jobs.keys():
                 self._remove(id)
             self._insert(op.job)
+            node = self.flow_tables.node_of_job(op.job.id)
+            if node is not None:
+                op.settled = self.steps.finished(
+                    {node.flow: [(node.number, op.job.state, op.job.ended)]}, op.job.ended, False
+                )
         elif isinstance(op, Remove):
             job = tables.jobs.get(op.id)
-            op.done = job is not None and job.state != states.OPEN and op.state in ("", job.state)
+            op.done = (
+                job is not None and job.state != states.OPEN and op.state in ("", job.state) and job.origin != FLOW
+            )
             if op.done:
                 self._remove(op.id)
         elif isinstance(op, Collected):
@@ -164,25 +159,36 @@ class MemoryBackend(Backend):
             for id in old[:JOB_PURGE_ROWS]:
                 self._remove(id)
                 op.count += 1
+            op.count += self.steps.purge(op.now)
         elif isinstance(op, PutSchedule):
-            tables.schedules[op.row.name] = _row_copy(op.row)
+            tables.schedules[op.row.name] = row_copy(op.row)
             tables.fired = {fired for fired in tables.fired if fired[0] != op.row.name}
         elif isinstance(op, DropSchedule):
             op.done = tables.schedules.pop(op.name, None) is not None
         elif isinstance(op, PutPause):
             (tables.paused.add if op.paused else tables.paused.discard)(op.service)
+        elif isinstance(op, BeginFlow):
+            self.steps.begin(op)
+        elif isinstance(op, PutNodes):
+            self.steps.put_nodes(op)
+        elif isinstance(op, OpenFlow):
+            self.steps.open(op)
+        elif isinstance(op, Settle):
+            self.steps.settle(op)
+        elif isinstance(op, ChangeFlow):
+            self.steps.change(op)
 
     def _insert(self, job: Job) -> Job | None:
         tables = self.tables
         known = tables.jobs.get(job.id) or (tables.jobs.get(tables.keys.get(job.scoped_key(), "")) if job.key else None)
         if known is not None:
             return self._read(known)
-        stored = tables.jobs[job.id] = _job_copy(job)
+        stored = tables.jobs[job.id] = job_copy(job)
         stored.damage = ""
         stored.phase = states.DELAYED  # not stored
         if stored.state == states.DONE:
             stored.body = b""
-        tables.checks[job.id] = _checks(job)
+        tables.checks[job.id] = job_checks(job)
         if job.key:
             tables.keys[job.scoped_key()] = job.id
         return None
@@ -194,11 +200,11 @@ class MemoryBackend(Backend):
             return
         op.done = job.state == states.OPEN or (job.state == op.job.state and job.ended == op.job.ended)
         if job.state == states.OPEN:
-            ended = _job_copy(op.job)
+            ended = job_copy(op.job)
             ended.phase = states.DELAYED  # not stored
             ended.body = b"" if ended.state == states.DONE else job.body
             self.tables.jobs[job.id] = ended
-            self.tables.checks[job.id] = _checks(ended)
+            self.tables.checks[job.id] = job_checks(ended)
 
     def _remove(self, id: str) -> None:
         job = self.tables.jobs.pop(id)
@@ -209,16 +215,12 @@ class MemoryBackend(Backend):
 
     def _read(self, job: Job, light: bool = False) -> Job:
         """A copy of a stored job, verified."""
-        found = _job_copy(job)
-        if light:
-            found.body = found.result = b""
-        damage = checks.job_damage(_values(found), self.tables.checks[job.id], light)
-        if damage:
-            found.condemn(damage)
-        return found
+        return verified_job(job, self.tables.checks[job.id], light)
 
     def read(self, op: Op) -> None:
         tables = self.tables
+        if self.steps.read(op):
+            return
         if isinstance(op, Get):
             id = op.id or tables.keys.get(op.key, "")
             found = tables.jobs.get(id)
@@ -237,38 +239,3 @@ class MemoryBackend(Backend):
                 op.counts[job.state] = op.counts.get(job.state, 0) + 1
                 if op.state in ("", job.state) and op.service in (b"", job.service) and len(op.jobs) < op.most:
                     op.jobs.append(self._read(job, light=True))
-
-
-def _attributes(kind: type) -> list[str]:
-    """The attributes of a class with slots, whether it is compiled or not."""
-    return [name for name, member in vars(kind).items() if inspect.isdatadescriptor(member)]
-
-
-def _values(job: Job) -> "tuple[object, ...]":
-    return job_values(job)[:21]
-
-
-def _checks(job: Job) -> bytes:
-    checks = job_values(job)[21]
-    assert isinstance(checks, bytes)
-    return checks
-
-
-JOB_ATTRIBUTES = _attributes(Job)
-ROW_ATTRIBUTES = _attributes(ScheduleRow)
-
-
-def _job_copy(job: Job) -> Job:
-    """``copy.deepcopy`` cannot copy objects of compiled classes."""
-    made = Job(job.id, job.service, job.body, job.created)
-    for name in JOB_ATTRIBUTES:
-        setattr(made, name, getattr(job, name))
-    made.story = copy.deepcopy(job.story)
-    return made
-
-
-def _row_copy(row: ScheduleRow) -> ScheduleRow:
-    made = ScheduleRow(row.name, row.service, row.body, row.timing, row.zone, row.created)
-    for name in ROW_ATTRIBUTES:
-        setattr(made, name, getattr(row, name))
-    return made

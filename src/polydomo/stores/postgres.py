@@ -24,6 +24,8 @@ from polydomo.broker.jobs.ops import (
 )
 from polydomo.stores.backend import SCHEMA, Backend, Lease
 from polydomo.stores.checks import finish_values, job_of, job_values, load_paused, schedule_of
+from polydomo.stores.flow_sql import SqlFlows, tables_text
+from polydomo.stores.flow_steps import FlowSteps
 from polydomo.stores.groups import OpGroup, body_size, pieces, progress_values, result_size
 from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps
 from polydomo.stores.upgrades import upgrade
@@ -56,7 +58,7 @@ CREATE TABLE IF NOT EXISTS polydomo.lease (
     one integer PRIMARY KEY CHECK (one = 1), schema integer NOT NULL, epoch bigint NOT NULL, owner text NOT NULL, address text NOT NULL,
     expires timestamptz NOT NULL
 );
-"""
+""" + tables_text("polydomo", "bytea", "float8")
 
 TYPES = (
     "text bytea bytea text text bytea integer float8 float8 float8 text integer text text text bytea float8 float8 text text float8 "
@@ -242,6 +244,7 @@ class PostgresBackend(Backend):
                 plans = run(f"SELECT {SCHEDULE_COLUMNS} FROM polydomo.schedules ORDER BY name")
                 loaded.schedules = [schedule_of(row) for row in plans]
                 load_paused(loaded, run("SELECT service, checks FROM polydomo.paused ORDER BY service"))
+                loaded.flows = self._flows(connection).active()
         except psycopg.Error as error:
             raise self._error(error) from None
         return loaded
@@ -249,6 +252,8 @@ class PostgresBackend(Backend):
     def read(self, op: Op) -> None:
         connection = self._here()
         try:
+            if FlowSteps(self._flows(connection)).read(op):
+                return
             if isinstance(op, Get):
                 where = "id" if op.id else "key"
                 text = sql.SQL("SELECT {} FROM polydomo.jobs WHERE {} = %s").format(
@@ -299,17 +304,27 @@ class PostgresBackend(Backend):
                 self._progress(connection, list(group.progress.values()))
                 for finishes in pieces(list(group.finishes.values()), result_size):
                     self._finish(connection, finishes)
+                steps = FlowSteps(self._flows(connection))
+                group.finish_nodes(steps)
                 if group.collected:
                     connection.execute("UPDATE polydomo.jobs SET collected = 1 WHERE id = ANY(%s)", (group.collected,))
                 one_by_one = SqlOps(
                     lambda text, values: connection.execute(text.replace("?", "%s"), values),
                     lambda job: self._insert(connection, [Insert(job)]),
+                    steps,
                     "polydomo",
                 )
                 for op in group.others:
                     one_by_one.apply(op)
         except psycopg.Error as error:
             raise self._error(error) from None
+
+    def _flows(self, connection: "psycopg.Connection[Any]") -> SqlFlows:
+        return SqlFlows(
+            lambda text, values: connection.execute(text.replace("?", "%s"), values, binary=True),
+            lambda jobs: self._insert(connection, [Insert(job) for job in jobs]),
+            "polydomo",
+        )
 
     def _insert(self, connection: "psycopg.Connection[Any]", inserts: list[Insert]) -> None:
         columns = [list(column) for column in zip(*(job_values(op.job) for op in inserts), strict=True)]

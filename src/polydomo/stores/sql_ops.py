@@ -7,7 +7,8 @@ is here: one function per operation, found by its type.
 from collections.abc import Callable
 from typing import Any
 
-from polydomo.broker.jobs.job import DAMAGED, DEAD, OPEN, Job, reopening, story_text
+from polydomo.broker.flows.ops import BeginFlow, ChangeFlow, OpenFlow, PutNodes, Settle
+from polydomo.broker.jobs.job import DAMAGED, DEAD, FLOW, OPEN, Job, reopening, story_text
 from polydomo.broker.jobs.ops import (
     DropSchedule,
     Fire,
@@ -22,6 +23,7 @@ from polydomo.broker.jobs.ops import (
 from polydomo.limits import JOB_PURGE_ROWS
 from polydomo.model.json_form import iso_time
 from polydomo.stores.checks import job_of, job_values, pause_checks, schedule_checks
+from polydomo.stores.flow_steps import FlowSteps
 
 COLUMNS = (
     "id, service, body, key, origin, digest, priority, created, due, expires, settings, attempts, state, outcome, reason, result, "
@@ -32,16 +34,19 @@ SCHEDULE_COLUMNS = "name, service, body, timing, zone, missed, priority, setting
 
 
 class SqlOps:
-    """``execute`` runs a statement with ``?`` for its values; ``insert`` stores a new job. ``schema`` is that of the tables."""
+    """``execute`` runs a statement with ``?`` for its values; ``insert`` stores a new job. ``steps`` applies the operations of flows.
+    ``schema`` is that of the tables."""
 
     def __init__(
         self,
         execute: "Callable[[str, tuple[object, ...]], Any]",
         insert: Callable[[Job], None],
+        steps: FlowSteps,
         schema: str = "",
     ) -> None:
         self._execute = execute
         self._insert = insert
+        self._steps = steps
         self._prefix = f"{schema}." if schema else ""
 
     def _run(self, statement: str, values: "tuple[object, ...]") -> Any:
@@ -67,7 +72,7 @@ class SqlOps:
         """Keeps the failed attempts in the story, and adds when the job was reopened."""
         row = self._run(f"SELECT {COLUMNS} FROM @jobs WHERE id = ?", (op.id,)).fetchone()
         job = job_of(row) if row is not None else None
-        if job is None or job.outcome == DAMAGED:
+        if job is None or job.outcome == DAMAGED or job.origin == FLOW:
             return
         if job.state == DEAD:
             job.state, job.outcome, job.reason, job.result, job.ended, job.keep = OPEN, "", "", b"", 0.0, 0.0
@@ -88,16 +93,20 @@ class SqlOps:
         # The damaged record may have another id. Its key is that of no other job.
         self._run("DELETE FROM @jobs WHERE id = ? OR key = ?", (op.job.id, op.job.scoped_key()))
         self._insert(op.job)
+        node = self._steps.tables.node_of_job(op.job.id)
+        if node is not None:
+            ended = op.job.ended
+            op.settled = self._steps.finished({node.flow: [(node.number, op.job.state, ended)]}, ended, False)
 
     def remove(self, op: Remove) -> None:
-        text = "DELETE FROM @jobs WHERE id = ? AND state <> 'open' AND (? = '' OR state = ?)"
+        text = "DELETE FROM @jobs WHERE id = ? AND state <> 'open' AND (? = '' OR state = ?) AND origin <> 'flow'"
         op.done = self._run(text, (op.id, op.state, op.state)).rowcount == 1
 
     def purge(self, op: Purge) -> None:
         op.count = self._run(
             "DELETE FROM @jobs WHERE id IN (SELECT id FROM @jobs WHERE keep > 0 AND keep <= ? AND state <> 'open' LIMIT ?)",
             (op.now, JOB_PURGE_ROWS),
-        ).rowcount
+        ).rowcount + self._steps.purge(op.now)
 
     def put_schedule(self, op: PutSchedule) -> None:
         row = op.row
@@ -120,6 +129,21 @@ class SqlOps:
         else:
             self._run("DELETE FROM @paused WHERE service = ?", (op.service,))
 
+    def begin_flow(self, op: BeginFlow) -> None:
+        self._steps.begin(op)
+
+    def put_nodes(self, op: PutNodes) -> None:
+        self._steps.put_nodes(op)
+
+    def open_flow(self, op: OpenFlow) -> None:
+        self._steps.open(op)
+
+    def settle(self, op: Settle) -> None:
+        self._steps.settle(op)
+
+    def change_flow(self, op: ChangeFlow) -> None:
+        self._steps.change(op)
+
 
 BY_TYPE: "dict[type[Op], Callable[[SqlOps, Any], None]]" = {
     Fire: SqlOps.fire,
@@ -130,4 +154,9 @@ BY_TYPE: "dict[type[Op], Callable[[SqlOps, Any], None]]" = {
     PutSchedule: SqlOps.put_schedule,
     DropSchedule: SqlOps.drop_schedule,
     PutPause: SqlOps.put_pause,
+    BeginFlow: SqlOps.begin_flow,
+    PutNodes: SqlOps.put_nodes,
+    OpenFlow: SqlOps.open_flow,
+    Settle: SqlOps.settle,
+    ChangeFlow: SqlOps.change_flow,
 }

@@ -27,6 +27,8 @@ from polydomo.broker.jobs.ops import (
 )
 from polydomo.stores.backend import SCHEMA, Backend, Lease
 from polydomo.stores.checks import finish_values, job_of, job_values, load_paused, schedule_of
+from polydomo.stores.flow_sql import SqlFlows, tables_text
+from polydomo.stores.flow_steps import FlowSteps
 from polydomo.stores.groups import OpGroup, body_size, pieces, progress_values, result_size
 from polydomo.stores.salvage import Sound, is_damage, open_sound, tolerant
 from polydomo.stores.saved_jobs import TABLES_TO_SAVE, JobsCopy
@@ -53,7 +55,7 @@ CREATE TABLE IF NOT EXISTS schedules (
 );
 CREATE TABLE IF NOT EXISTS paused (service BLOB PRIMARY KEY, checks BLOB NOT NULL DEFAULT x'');
 CREATE TABLE IF NOT EXISTS lease (one INTEGER PRIMARY KEY CHECK (one = 1), schema INTEGER NOT NULL, epoch INTEGER NOT NULL);
-"""
+""" + tables_text("", "BLOB", "REAL")
 
 LIGHT = COLUMNS.replace("body,", "x'' AS body,").replace("result,", "x'' AS result,")
 
@@ -71,8 +73,8 @@ PROGRESS = (
 COLLECTED = "UPDATE jobs SET collected = 1 WHERE id IN (VALUES %s)"
 MOST_ROWS = 512  # rows per statement; SQLite allows 32,766 variables
 SOME_ROWS = 64  # up to here there is a statement for each number of rows
-# Statements that stay prepared: inserts, progress, outcomes and collected results of each size, and the others.
-STATEMENTS = 4 * (SOME_ROWS + 4)
+# Statements that stay prepared: inserts, progress, outcomes and collected results of each size, those of flows, and the others.
+STATEMENTS = 4 * (SOME_ROWS + 4) + 200
 
 
 def _chunks(count: int) -> Iterator[tuple[int, int]]:
@@ -270,6 +272,7 @@ class SqliteBackend(Backend):
             rows = run(f"SELECT {SCHEDULE_COLUMNS} FROM schedules ORDER BY name")
             loaded.schedules = [schedule_of(row) for row in rows]
             load_paused(loaded, run("SELECT service, checks FROM paused ORDER BY service"))
+            loaded.flows = self._flows(self._here()).active()
         except sqlite3.Error as error:
             raise self._error(error) from None
         return loaded
@@ -277,6 +280,8 @@ class SqliteBackend(Backend):
     def read(self, op: Op) -> None:
         run = self._rows
         try:
+            if FlowSteps(self._flows(self._here())).read(op):
+                return
             if isinstance(op, Get):
                 where, value = ("id", op.id) if op.id else ("key", op.key)
                 rows = run(f"SELECT {COLUMNS} FROM jobs WHERE {where} = ?", (value,))
@@ -314,9 +319,11 @@ class SqliteBackend(Backend):
             self._update(connection, PROGRESS, [progress_values(op) for op in group.progress.values()])
             for finishes in pieces(list(group.finishes.values()), result_size):
                 self._finish(connection, finishes)
+            steps = FlowSteps(self._flows(connection))
+            group.finish_nodes(steps)
             self._update(connection, COLLECTED, [(id,) for id in group.collected])
             if group.others:
-                one_by_one = SqlOps(connection.execute, lambda job: self._insert(connection, [Insert(job)]))
+                one_by_one = SqlOps(connection.execute, lambda job: self._insert(connection, [Insert(job)]), steps)
                 for op in group.others:
                     one_by_one.apply(op)
             connection.execute("COMMIT")
@@ -326,6 +333,9 @@ class SqliteBackend(Backend):
         except StoreError:
             self._roll_back(connection)
             raise
+
+    def _flows(self, connection: sqlite3.Connection) -> SqlFlows:
+        return SqlFlows(connection.execute, lambda jobs: self._insert(connection, [Insert(job) for job in jobs]))
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         try:

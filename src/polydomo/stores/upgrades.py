@@ -4,6 +4,8 @@
 them. Schedules had none: those that an operator made (``polydomo.schedule`` needs the right `admin`) get the broker's own principal for
 schedules, and so do their jobs. Those of eMQP's SCHEDULE were not checked when they were made; they have no principal. With access
 control, a job or schedule without a principal does not run until an operator submits it again. Without access control nothing changes.
+
+**Flows** (version 4). There are three more tables.
 """
 
 import json
@@ -20,6 +22,7 @@ from polydomo.stores.checks import (
     schedule_checks,
     schedule_of,
 )
+from polydomo.stores.flow_sql import tables_text
 from polydomo.stores.sql_ops import CHECKS, COLUMNS, KEY, SCHEDULE_COLUMNS, SETTINGS
 
 UPGRADE_ROWS = 1000  # read at a time
@@ -34,7 +37,7 @@ def upgrade(
     schema: str,
     blob: str,
 ) -> None:
-    """Brings tables of version ``found`` to the current one: version 2 has checksums, version 3 has principals."""
+    """Brings tables of version ``found`` to the current one: version 2 has checksums, version 3 has principals, version 4 has flows."""
     prefix = f"{schema}." if schema else ""
     if found < 2:
         for table in ("jobs", "schedules", "paused"):
@@ -56,6 +59,10 @@ def upgrade(
             execute(f"UPDATE {prefix}paused SET checks = ? WHERE service = ?", (pause_checks(service), service))
     if found < 3:
         _add_principals(execute, prefix)
+    if found < 4:
+        for statement in tables_text(schema, blob.split()[0], "float8" if schema else "REAL").split(";"):
+            if statement.strip():
+                execute(statement, ())
     execute(f"UPDATE {prefix}lease SET schema = {SCHEMA}", ())
 
 

@@ -17,6 +17,7 @@ from polydomo.broker.builtin.service import (
     BuiltinServices,
 )
 from polydomo.broker.cluster import merging
+from polydomo.broker.flows import services as flow_services
 from polydomo.broker.guard.rules import ADMIN, CALL, INSPECT
 from polydomo.broker.jobs import services, titanic
 from polydomo.broker.jobs.durable import Durable
@@ -320,6 +321,31 @@ def _jobs(parts: Parts) -> "list[BuiltinService]":
         job(b"polydomo.schedules", INSPECT, "a list of schedules", services.list_schedules),
         job(b"polydomo.unschedule", ADMIN, "removes the schedule `name`", services.unschedule),
         job(b"polydomo.fire", ADMIN, "submits a job of the schedule `name` now", services.fire),
+        # The right to call each service of the flow; for a flow of another principal, admin.
+        job(
+            b"polydomo.flow.start",
+            ITSELF,
+            "stores a [flow](flows.md), in one message or in parts, and starts it",
+            flow_services.start,
+            uses_quota=True,
+        ),
+        job(b"polydomo.flow.show", ITSELF, "the flow `flow`, and its nodes from number `first` on", flow_services.show),
+        job(
+            b"polydomo.flow.steps",
+            ITSELF,
+            "nodes of `flow` that have ended, after the position `after`; waits at most `wait_us` for one",
+            flow_services.steps,
+        ),
+        job(
+            b"polydomo.flow.result",
+            ITSELF,
+            "the result of the `node` of `flow`, after at most `wait_us`",
+            flow_services.result,
+        ),
+        job(b"polydomo.flow.list", INSPECT, "a list of flows of a `state`, at most `limit`", flow_services.list_flows),
+        job(b"polydomo.flow.cancel", ITSELF, "cancels `flow`", flow_services.cancel),
+        job(b"polydomo.flow.retry", ITSELF, "runs what failed in `flow` again", flow_services.retry),
+        job(b"polydomo.flow.remove", ITSELF, "removes `flow`, which has ended, and its results", flow_services.remove),
         job(ACCEPT, PROCESSES, "stores a request to a durable service, for another process", services.accept),
         titanic_service(
             b"titanic.request", "RFC 9: stores a request; needs the right to call its service too", titanic.submit

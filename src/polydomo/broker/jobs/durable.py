@@ -15,6 +15,8 @@ from dataclasses import replace
 from datetime import tzinfo
 
 from polydomo.broker import sessions
+from polydomo.broker.flows.flow import FlowRow
+from polydomo.broker.flows.flows import Flows
 from polydomo.broker.guard.rules import ADMIN, CALL
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.durable_order import KEYED, DurableOrder
@@ -47,6 +49,7 @@ OTHER_BODY = "a job with this key or id has another body, service or principal; 
 PENDING = "pending"
 NO_OUTCOME = "the job has no outcome yet"
 ANOTHERS = "the job of another principal"
+ANOTHERS_FLOW = "the flow of another principal"
 NO_PRINCIPAL = "it has no principal, because it was stored without access control; an operator has to submit it again"
 UNIQUE_ID = 16  # bytes: a request id of at least this length is assumed to be unique across clients and restarts
 
@@ -54,7 +57,7 @@ UNIQUE_ID = 16  # bytes: a request id of at least this length is assumed to be u
 class Wait:
     """The job or operation that a parked request waits for. ``job`` is known once it is stored."""
 
-    __slots__ = ("answer", "deadline", "job", "plain", "relayed")
+    __slots__ = ("answer", "deadline", "job", "leave", "over", "plain", "relayed")
 
     def __init__(self, plain: bool, deadline: float) -> None:
         self.plain = plain  # a request to a durable service, not to a built-in service
@@ -63,6 +66,8 @@ class Wait:
         self.deadline = deadline
         self.job = ""
         self.answer: Callable[[Job | None, StoreError | None], None] | None = None
+        self.over: Callable[[], None] | None = None  # called instead of an error when the deadline has passed
+        self.leave: Callable[[], None] | None = None  # called if the client is gone
 
 
 class Durable:
@@ -80,6 +85,7 @@ class Durable:
         self.names = names  # of services whose requests are durable
         self.jobs = Jobs(store, self, policy, listener if listener is not None else Recording(state))
         self.schedules = Schedules(self.jobs, self)
+        self.flows = Flows(self.jobs)
         self.session = JobSession(api)
         self.parked: dict[Request, Wait] = {}
         self.running: dict[Job, Request] = {}  # running attempts: job -> request
@@ -96,12 +102,14 @@ class Durable:
     def lead(self, epoch: int, loaded: Loaded) -> None:
         self.jobs.lead(epoch, loaded)
         self.schedules.load(loaded.schedules)
+        self.flows.load(loaded.flows)
         if self.on_lead is not None:
             self.on_lead(list(loaded.paused))
 
     def follow(self, leader: str, why: str) -> None:
         self.schedules.clear()
         self.jobs.follow(leader, why)
+        self.flows.clear()
 
     def suspend(self, suspended: bool) -> None:
         self.jobs.suspend(suspended)
@@ -146,9 +154,17 @@ class Durable:
             return rights.denial_of(request, CALL, job.service)
         return rights.denial_of(request, ADMIN, ANOTHERS)
 
+    def denial_of_flow(self, request: Request, row: FlowRow) -> str:
+        """The same for a flow. Its nodes need the right to call their services when they run."""
+        rights = self.state.rights
+        if not rights.in_force or (row.principal and row.principal == request.origin):
+            return ""
+        return rights.denial_of(request, ADMIN, ANOTHERS_FLOW)
+
     def start(self, job: Job) -> None:
         options = RequestOptions(max_run=job.run, attempts=job.attempts + 1)
-        request = self.session.broker.request(self.session, job.service, job.body, job, 0.0, options)
+        body = job.input if job.input is not None else job.body
+        request = self.session.broker.request(self.session, job.service, body, job, 0.0, options)
         if request is None:
             refused, _, why, _ = self.session.ended.pop()  # ``send_failure`` was called
             if refused.outcome == DENIED:
@@ -440,6 +456,8 @@ class Durable:
             return False
         if wait.job and wait.answer is not None:
             self.jobs.stop_waiting(wait.job, wait.answer)
+        if wait.leave is not None:
+            wait.leave()
         if wait.plain:
             del self.parked[request]
             return False
@@ -460,6 +478,9 @@ class Durable:
 
     def _wait_over(self, request: Request, wait: Wait) -> None:
         """A request to a built-in service has waited long enough."""
+        if wait.over is not None:
+            wait.over()
+            return
         if not wait.job:
             text = "the job store does not answer; the operation may or may not have been done"
             self.fail(request, "store-unavailable", text)
@@ -514,6 +535,7 @@ class Durable:
 
     def check_invariants(self) -> None:
         self.jobs.check()
+        self.flows.check()
         for request in self.parked:
             assert request.state == PARKED and request in request.session.requests, (
                 f"request {request.number} is not parked"

@@ -29,6 +29,7 @@ SUBMITTED: Final = "job"  # ``polydomo.submit``
 REQUEST: Final = "request"  # an ordinary request to a durable service, or eMQP's ``guarantee``
 TITANIC: Final = "titanic"  # ``titanic.request``
 SCHEDULED: Final = "schedule"
+FLOW: Final = "flow"  # a node of a flow
 
 DAMAGED: Final = "damaged"  # the outcome of a job whose stored data has changed on disk
 
@@ -40,8 +41,9 @@ class Job:
 
     __slots__ = (
         "allowed", "attempts", "backoff", "body", "body_sum", "created", "damage", "digest", "due", "ended", "expires", "fingerprint",
-        "fired", "headers", "id", "keep", "key", "origin", "outcome", "phase", "principal", "priority", "reason", "result", "run",
-        "schedule", "sequence", "service", "started", "state", "stored_settings", "story", "trace", "waited", "worker",
+        "fired", "flow", "headers", "id", "input", "keep", "key", "node", "origin", "outcome", "phase", "principal", "priority", "reason",
+        "result", "reuse", "run", "schedule", "sequence", "service", "started", "state", "stored_settings", "story", "template", "trace",
+        "waited", "worker",
     )  # fmt: skip
 
     def __init__(self, id: str, service: bytes, body: bytes, created: float) -> None:
@@ -71,6 +73,10 @@ class Job:
         self.story: list[Row] = []  # failed attempts, the newest last
         self.schedule = ""  # the schedule that submitted it, and the planned time
         self.fired = 0.0
+        self.flow = ""  # the flow of which it is a node, and the number of the node
+        self.node = 0
+        self.template = False  # the body names nodes whose results the worker gets: ``flows.inputs`` puts them in
+        self.reuse = False  # the stored reply to an equal request is its result, if there is one
         # set by the store
         self.stored_settings: str | None = None  # the text of ``settings`` as stored
         self.body_sum = -1  # checksum of the body; -1: not computed yet
@@ -82,6 +88,9 @@ class Job:
         self.started = 0.0
         self.worker = ""  # the worker that runs it
         self.waited = 0.0  # seconds between attempts, since it was submitted or reopened
+        self.input: bytes | None = (
+            None  # of a template: the body with the results in place, from its release or start to the end of the attempt
+        )
 
     def tell(self, attempt: Row) -> None:
         """Adds an attempt to the history. The oldest ones are dropped if there are too many; the last reopening is kept."""
@@ -136,6 +145,12 @@ class Job:
         ):
             if value:
                 kept[name] = value
+        if self.flow:
+            kept["flow"], kept["node"] = self.flow, self.node
+            if self.template:
+                kept["template"] = True
+            if self.reuse:
+                kept["reuse"] = True
         return json.dumps(kept, separators=(",", ":")) if kept else ""
 
     def configure(self, text: str) -> None:
@@ -148,6 +163,10 @@ class Job:
             self.headers = kept.get("headers", "")
             self.trace = kept.get("trace", "")
             self.fingerprint = kept.get("fingerprint", "")
+            self.flow = kept.get("flow", "")
+            self.node = kept.get("node", 0)
+            self.template = kept.get("template", False)
+            self.reuse = kept.get("reuse", False)
 
     def scoped_key(self) -> str:
         """The key with its owner and its service, as it is stored; "" without a key."""

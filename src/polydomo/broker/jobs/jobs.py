@@ -12,6 +12,8 @@ broker is the leader. Times are seconds since the epoch.
 
 from collections.abc import Callable
 
+from polydomo.broker.flows.flow import Settled
+from polydomo.broker.flows.ops import Gather
 from polydomo.broker.jobs import events
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
@@ -71,6 +73,11 @@ class Jobs:
         self.dead: dict[str, Job] = {}  # that died in this run, without bodies, until they are retried or dropped
         self._unclaimed = Unclaimed()
         self._purge_at = 0.0
+        self.nodes: dict[str, dict[str, Job]] = {}  # flow -> its open jobs
+        self.waiting_nodes = 0  # nodes of flows that will become jobs, or be skipped
+        self.on_settled: Callable[[Settled | None, bool], None] | None = (
+            None  # (``flows``) what an outcome changed in flows
+        )
 
     # --- leadership -----------------------------------------------------------------------------------------------------------
 
@@ -116,6 +123,8 @@ class Jobs:
     def _forget(self) -> None:
         self.open.clear()
         self.keys.clear()
+        self.nodes.clear()
+        self.waiting_nodes = 0
         self.bytes = sum(len(op.job.body) for op in self.inserting.values())
         self.waiting_jobs = WaitingJobs()
         self.waiting.clear()
@@ -143,14 +152,13 @@ class Jobs:
 
     # --- submission -----------------------------------------------------------------------------------------------------------
 
-    def refusal(self, size: int) -> StoreError | None:
-        """Why a new job cannot be accepted now; None if it can."""
+    def refusal(self, size: int, more: int = 1) -> StoreError | None:
+        """Why new jobs cannot be accepted now, one or ``more``; None if they can."""
         if not self.leads or self.suspended:
             return self.not_leading()
-        if len(self.open) + len(self.inserting) >= self.policy.max_jobs:
-            return StoreError(
-                FULL, f"{len(self.open)} jobs are open; the limit is {self.policy.max_jobs} (`durable.max_jobs`)"
-            )
+        known = len(self.open) + self.waiting_nodes
+        if known + len(self.inserting) + more > self.policy.max_jobs:
+            return StoreError(FULL, f"{known} jobs are open; the limit is {self.policy.max_jobs} (`durable.max_jobs`)")
         if self.bytes + size > self.policy.max_bytes:
             return StoreError(
                 FULL,
@@ -228,7 +236,9 @@ class Jobs:
         self.open[job.id] = job
         if job.key:
             self.keys[job.scoped_key()] = job
-        self.bytes += len(job.body)
+        if job.flow:
+            self.nodes.setdefault(job.flow, {})[job.id] = job
+        self.bytes += len(job.body) + input_size(job)
         self.waiting_jobs.accept(job)
         self._wait(job, now)
 
@@ -239,6 +249,34 @@ class Jobs:
             self.adopt(job, self.runner.now())
             self._tell_accepted(job)
             self.pump(job.service)
+
+    def adopt_released(self, released: list[Job]) -> int:
+        """Adds the jobs of nodes that were released. Those that are known already are left out. Returns how many are new."""
+        services: dict[bytes, None] = {}
+        fresh: list[Job] = []
+        now = self.runner.now()
+        for job in released:
+            if job.id in self.open:
+                continue
+            fresh.append(job)
+            self.counters.accepted += 1
+            self.adopt(job, now)
+            services[job.service] = None
+            if job.story:
+                self.counters.reopened += 1
+                self.listener.job_event(events.reopened(job))
+            else:
+                self._tell_accepted(job)
+        for service in services:
+            self.pump(service)
+        for job in fresh:  # one that waits does not hold its input in memory
+            if job.phase != RUNNING:
+                self._drop_input(job)
+        return len(fresh)
+
+    def _drop_input(self, job: Job) -> None:
+        self.bytes -= input_size(job)
+        job.input = None
 
     def _tell_accepted(self, job: Job) -> None:
         event = events.about(job, events.ACCEPTED)
@@ -285,7 +323,32 @@ class Jobs:
         job.phase = RUNNING
         job.started = self.runner.now()
         job.worker = ""
-        self.runner.start(job)
+        if job.template and job.input is None:
+            self._gather(job)
+        else:
+            self.runner.start(job)
+
+    def _gather(self, job: Job) -> None:
+        """Reads the results that a node gets, then starts it."""
+        started = job.started
+        op = Gather(job, self.policy.max_message)
+
+        def gathered(_: Op) -> None:
+            if job.phase != RUNNING or self.open.get(job.id) is not job or job.started != started:
+                return
+            if op.error is not None:
+                self.attempt_ended(job, REFUSED, op.error.text, b"", False)
+            elif op.input is None:
+                self.waiting_jobs.of_service(job.service).released -= 1
+                self.record(job, states.DEAD, TOO_LARGE if op.too_large else states.DAMAGED, op.problem)
+                self.pump(job.service)
+            else:
+                job.input = op.input
+                self.bytes += len(op.input)
+                self.runner.start(job)
+
+        op.then = gathered
+        self.put(op)
 
     def attempt_ended(
         self, job: Job, code: str, reason: str, body: bytes, taken: bool, after: float = NOT_SAID
@@ -295,6 +358,7 @@ class Jobs:
         if job.phase != RUNNING or self.open.get(job.id) is not job:
             return
         self.waiting_jobs.of_service(job.service).released -= 1
+        self._drop_input(job)
         now = self.runner.now()
         if taken and code != SHUTDOWN:
             job.attempts += 1
@@ -362,7 +426,7 @@ class Jobs:
         job.reason = reason
         job.ended = now
         keep = self.policy.keep_dead if state == states.DEAD else self.policy.keep
-        job.keep = now + keep if keep else 0.0
+        job.keep = now + keep if keep and not job.flow else 0.0  # a node is kept as long as its flow
         op = Finish(job)
 
         def recorded(_: Op) -> None:
@@ -390,6 +454,8 @@ class Jobs:
         if op.error is not None or self.open.get(job.id) is not job:
             return  # no longer the leader: the new leader runs it again
         del self.open[job.id]
+        if job.flow:
+            self._leave_flow(job)
         job.phase = job.state
         if job.key:
             self.keys.pop(job.scoped_key(), None)
@@ -410,6 +476,18 @@ class Jobs:
                 self._unclaimed.add(job.digest, job.id, job.ended)
         for answer in answers:
             answer(job, None)
+        if job.flow and self.on_settled is not None:
+            if isinstance(op, Finish):
+                self.on_settled(op.settled, False)
+            elif isinstance(op, Replace):
+                self.on_settled(op.settled, op.in_doubt)
+
+    def _leave_flow(self, job: Job) -> None:
+        others = self.nodes.get(job.flow)
+        if others is not None:
+            others.pop(job.id, None)
+            if not others:
+                del self.nodes[job.flow]
 
     def _died(self, job: Job) -> None:
         self.counters.dead += 1
@@ -429,6 +507,7 @@ class Jobs:
         if job.phase == RUNNING:
             self.runner.stop(job)
             self.waiting_jobs.of_service(job.service).released -= 1
+            self._drop_input(job)
         self.wait(id, answer)
         self.record(job, states.CANCELLED, CANCELLED, why)
         self.pump(job.service)
@@ -488,7 +567,7 @@ class Jobs:
         if job.id in self.open:
             return
         job.ended = self.runner.now()
-        job.keep = job.ended + self.policy.keep_dead if self.policy.keep_dead else 0.0
+        job.keep = job.ended + self.policy.keep_dead if self.policy.keep_dead and not job.flow else 0.0
         self.counters.damaged += 1
         op = Replace(job)
 
@@ -496,6 +575,8 @@ class Jobs:
             if was_open and op.error is None:
                 self._died(job)
                 self.listener.job_event(events.outcome(job))
+            if op.error is None and self.on_settled is not None and self.leads:
+                self.on_settled(op.settled, op.in_doubt)
 
         op.then = recorded
         self.put(op)
@@ -612,7 +693,9 @@ class Jobs:
     def check(self) -> None:
         """For tests: cross-checks the redundant state. Raises AssertionError if something is inconsistent."""
         inserting = sum(len(op.job.body) for op in self.inserting.values())
-        assert self.bytes == inserting + sum(len(job.body) + len(job.result) for job in self.open.values())
+        assert self.bytes == inserting + sum(
+            len(job.body) + len(job.result) + input_size(job) for job in self.open.values()
+        )
         queued: dict[bytes, int] = {}
         released: dict[bytes, int] = {}
         for id, job in self.open.items():
@@ -626,3 +709,10 @@ class Jobs:
             assert queue.length == queued.pop(service, 0) and queue.released == released.pop(service, 0), service
         assert not queued and not released, (queued, released)
         assert set(self.waiting) <= set(self.open)
+        nodes = {id for jobs in self.nodes.values() for id in jobs}
+        assert nodes == {id for id, job in self.open.items() if job.flow}, nodes
+        assert self.waiting_nodes >= 0, self.waiting_nodes
+
+
+def input_size(job: Job) -> int:
+    return len(job.input) if job.input is not None else 0

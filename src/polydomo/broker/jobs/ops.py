@@ -7,6 +7,7 @@ epoch: a store that has seen a newer epoch rejects the whole group.
 
 from collections.abc import Callable
 
+from polydomo.broker.flows.flow import FlowRow, Settled
 from polydomo.broker.jobs.job import Job, story_text
 from polydomo.native import mypyc_attr
 
@@ -93,12 +94,14 @@ class Progress(Op):
 
 
 class Finish(Op):
-    """Stores the outcome of a job. ``done`` is false if it already had one."""
+    """Stores the outcome of a job. ``done`` is false if it already had one. If the job is a node of a flow, the same transaction releases
+    the nodes that waited only for it; one operation of the group gets what changed in flows."""
 
     def __init__(self, job: Job) -> None:
         super().__init__()
         self.job = job
         self.done = False
+        self.settled: Settled | None = None
 
     def size(self) -> int:
         return len(self.job.result)
@@ -110,11 +113,12 @@ class Replace(Op):
     def __init__(self, job: Job) -> None:
         super().__init__()
         self.job = job
+        self.settled: Settled | None = None  # if it was a node of a flow
 
 
 class Reopen(Op):
-    """Reopens a dead job, starting at the first attempt. ``job`` is None if there is no such dead job, or its data is damaged. A job
-    without a principal gets that of the operator who reopens it."""
+    """Reopens a dead job, starting at the first attempt. ``job`` is None if there is no such dead job, its data is damaged, or it is a
+    node of a flow, which is retried as a whole. A job without a principal gets that of the operator who reopens it."""
 
     def __init__(self, id: str, due: float, principal: str = "") -> None:
         super().__init__()
@@ -125,7 +129,8 @@ class Reopen(Op):
 
 
 class Remove(Op):
-    """Removes a finished job, only in the given state if one is set. ``done`` is false if there is none."""
+    """Removes a finished job, only in the given state if one is set. ``done`` is false if there is none. The node of a flow is removed with
+    its flow."""
 
     def __init__(self, id: str, state: str = "") -> None:
         super().__init__()
@@ -268,6 +273,7 @@ class Loaded:
         self.uncollected: list[Job] = []  # finished ordinary requests whose result was not sent, without the results
         self.schedules: list[ScheduleRow] = []
         self.paused: list[bytes] = []
+        self.flows: list[FlowRow] = []  # that have not ended
         self.notes: list[str] = []  # damaged data that is left out, for the log
 
 

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import Job
-from polydomo.limits import MAX_JOB_BYTES, MAX_JOBS
+from polydomo.limits import MAX_JOB_BYTES, MAX_JOBS, MAX_MESSAGE
 from polydomo.model.name_patterns import PatternMap
 from polydomo.model.retry_policy import Backoff
 from polydomo.native import mypyc_attr
@@ -22,6 +22,7 @@ class JobPolicy:
         self.max_jobs = MAX_JOBS
         self.max_bytes = MAX_JOB_BYTES
         self.max_memory = 0  # of open jobs, in bytes; 0: no limit
+        self.max_message = MAX_MESSAGE  # of the results that a node of a flow gets
 
 
 class Runner(Protocol):

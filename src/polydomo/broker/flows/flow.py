@@ -1,0 +1,179 @@
+"""The records of a flow: the flow itself and its nodes, as they are stored.
+
+storing -> running -> done or failed
+              |  ^--- retrying <- failed or cancelled
+              '-> cancelling -> cancelled or failed
+
+a node:   waiting -> open -> done, dead or cancelled
+             '-> skipped or cancelled
+"""
+
+import hashlib
+from typing import Final
+
+from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.job import Job
+from polydomo.limits import FLOW_INPUT
+from polydomo.model.job_messages import make_id
+
+# States of a flow.
+STORING: Final = "storing"  # its nodes are being sent; it is not acknowledged
+RUNNING: Final = "running"
+CANCELLING: Final = "cancelling"  # nothing starts any more, and what is open is cancelled
+RETRYING: Final = "retrying"  # nodes that failed are being reset; nothing starts
+DONE: Final = "done"
+FAILED: Final = "failed"  # it has ended, and some nodes are dead or skipped
+CANCELLED: Final = "cancelled"
+REMOVING: Final = "removing"  # its nodes are being deleted
+ACTIVE: Final = (RUNNING, CANCELLING, RETRYING)
+ENDED: Final = (DONE, FAILED, CANCELLED)
+
+# States of a node, besides those of its job: open, done, dead and cancelled.
+WAITING: Final = "waiting"  # for nodes that it needs
+SKIPPED: Final = "skipped"  # a node that it needs has failed
+NODE_ENDED: Final = (states.DONE, states.DEAD, states.CANCELLED, SKIPPED)
+
+CONTINUE: Final = "continue"
+CANCEL: Final = "cancel"
+
+
+class FlowRow:
+    """One run of a flow. Times are seconds since the epoch."""
+
+    __slots__ = (
+        "cancelled", "created", "cursor", "damage", "dead", "done", "edges", "ended", "failed", "fingerprint", "id", "keep",
+        "kept", "kept_failed", "key", "name", "on_failure", "position", "principal", "reason", "skipped", "state", "total",
+    )  # fmt: skip
+
+    def __init__(self, id: str, name: str, created: float) -> None:
+        self.id = id  # of the same form as that of a job
+        self.name = name
+        self.key = ""  # idempotency key: it belongs to the principal and the name of the flow
+        self.principal = ""
+        self.fingerprint = ""  # of all nodes
+        self.on_failure = CONTINUE
+        self.created = created
+        self.total = 0  # nodes
+        self.edges = 0
+        self.kept = 0.0  # seconds that it is kept after its end, and after an end with failures; 0: for ever
+        self.kept_failed = 0.0
+        self.state = STORING
+        self.reason = ""  # why it was cancelled
+        self.done = 0  # nodes that have ended, by their state
+        self.dead = 0
+        self.skipped = 0
+        self.cancelled = 0
+        self.failed = 0  # of those: dead or skipped, without ``allow_failure``
+        self.position = 0  # of the last step: each end of a node has the next position
+        self.cursor = (
+            -1
+        )  # slices: RUNNING, nodes without predecessors are released up to this one; RETRYING, reset up to this one
+        self.ended = 0.0
+        self.keep = 0.0  # removed after this time; 0: never
+        self.damage = ""
+
+    def over(self) -> int:
+        """How many nodes have ended."""
+        return self.done + self.dead + self.skipped + self.cancelled
+
+    def count(self, node: "NodeRow") -> None:
+        """Counts a node that has ended, and gives it its position."""
+        if node.state == states.DONE:
+            self.done += 1
+        elif node.state == states.DEAD:
+            self.dead += 1
+        elif node.state == SKIPPED:
+            self.skipped += 1
+        else:
+            self.cancelled += 1
+        if node.state in (states.DEAD, SKIPPED) and not node.allowed:
+            self.failed += 1
+        self.position += 1
+        node.position = self.position
+
+    def repeats(self, first: "FlowRow") -> bool:
+        """Whether this start is the same as that of a stored flow with the same id or key."""
+        return (
+            self.principal == first.principal
+            and self.name == first.name
+            and self.fingerprint == first.fingerprint
+            and self.on_failure == first.on_failure
+            and self.total == first.total
+        )
+
+
+class NodeRow:
+    """A node of a flow."""
+
+    __slots__ = (
+        "allowed", "body", "checks", "ended", "flow", "job", "name", "number", "pending", "position", "priority", "service", "settings",
+        "state", "telling", "tries",
+    )  # fmt: skip
+
+    def __init__(self, flow: str, number: int, name: str, service: bytes) -> None:
+        self.flow = flow
+        self.number = number  # a node needs only nodes with smaller numbers
+        self.name = name
+        self.service = service
+        self.job = ""  # the id of its job
+        self.body = b""  # until it is released: then its job has it
+        self.settings = ""  # of its job, from ``Job.settings``
+        self.priority = 0
+        self.allowed = False  # its failure is a value for the nodes that need it
+        self.checks = b""  # of the fields above
+        self.pending = 0  # nodes that it needs and that have not ended
+        self.state = WAITING
+        self.telling = -1  # after its end: nodes that need it are told from this number on; -1: all are
+        self.position = 0  # in the order of ends; 0 before
+        self.ended = 0.0
+        self.tries = 0  # how often it was released
+
+    def fails(self) -> bool:
+        """Whether the nodes that need it are skipped."""
+        return self.state in (states.DEAD, SKIPPED, states.CANCELLED) and not self.allowed
+
+    def to_job(self, now: float) -> Job:
+        """The job of a node that is released."""
+        job = Job(self.job, self.service, self.body, now)
+        job.origin = states.FLOW
+        job.priority = self.priority
+        job.configure(self.settings)
+        return job
+
+
+class NodeFacts:
+    """What is known about a node and its job, for lists."""
+
+    __slots__ = ("attempts", "created", "ended", "node", "outcome", "reason")
+
+    def __init__(self, node: NodeRow) -> None:
+        self.node = node
+        self.attempts = 0
+        self.created = 0.0  # when it was released
+        self.ended = 0.0
+        self.outcome = ""
+        self.reason = ""
+
+
+class Settled:
+    """What changed in flows within one transaction, for the leader."""
+
+    def __init__(self) -> None:
+        self.flows: dict[str, FlowRow] = {}
+        self.released: list[Job] = []
+        self.more: set[str] = set()  # flows with work for another transaction
+        self.inputs = 0  # bytes of ``Job.input`` of the released jobs
+
+    def room(self) -> int:
+        """Bytes of inputs that may still be read now: they are copied to the loop."""
+        return 64 * FLOW_INPUT - self.inputs
+
+
+def job_id(flow: str, number: int) -> str:
+    """The id of the job of a node: it begins with the time of the flow's id, so that both sort together.
+
+    >>> job_id("01KDVDNA000000000000000000", 7)
+    '01KDVDNA008Z8EPMDMD31YX66V'
+    """
+    digest = hashlib.blake2b(f"{flow} {number}".encode(), digest_size=10).digest()
+    return flow[:10] + make_id(0.0, digest)[10:]

@@ -1,0 +1,193 @@
+"""The flows that run, for the leader. The store has the graphs; this has the jobs of nodes that can run, and one small record per flow.
+
+Each outcome of a node comes back from the store with the nodes that it released (``Settled``). If a transaction left something to do,
+``Settle`` is put until nothing is left: one at a time for each flow, so that the work of one flow is spread over many turns.
+"""
+
+from collections.abc import Callable
+
+from polydomo.broker.flows import flow as states
+from polydomo.broker.flows.flow import FlowRow, Settled
+from polydomo.broker.flows.ops import BeginFlow, ChangeFlow, OpenFlow, PutNodes, Settle
+from polydomo.broker.jobs.job import RECORDING
+from polydomo.broker.jobs.jobs import Jobs
+from polydomo.broker.jobs.ops import Op, StoreError
+from polydomo.limits import FLOW_SLICE
+
+Begun = Callable[[FlowRow | None, StoreError | None], None]
+Watcher = Callable[[], None]
+
+
+class Flows:
+    def __init__(self, jobs: Jobs) -> None:
+        self.jobs = jobs
+        self.running: dict[str, FlowRow] = {}
+        self._settling: set[str] = set()  # flows with a ``Settle`` under way
+        self._doubtful: set[str] = set()  # flows of which an answer may have been lost
+        self._watchers: dict[str, list[Watcher]] = {}
+        jobs.on_settled = self.settled
+
+    # --- leadership
+
+    def load(self, rows: "list[FlowRow]") -> None:
+        """This broker leads: continues every flow, because the last leader may have left something to do."""
+        self.running = {row.id: row for row in rows}
+        self._doubtful.clear()
+        self._settling.clear()
+        self._count()
+        for row in rows:
+            self._next(row.id)
+
+    def clear(self) -> None:
+        """Another broker leads. Watchers look at the store again, and learn it there."""
+        self.running.clear()
+        self._settling.clear()
+        watchers, self._watchers = self._watchers, {}
+        for waiting in watchers.values():
+            for wake in waiting:
+                wake()
+
+    def _count(self) -> None:
+        """Counts the nodes that may become jobs, for ``durable.max_jobs``."""
+        left = sum([row.total - row.over() for row in self.running.values()])
+        open = sum([len(found) for id, found in self.jobs.nodes.items() if id in self.running])
+        self.jobs.waiting_nodes = max(0, left - open)
+
+    # --- starting
+
+    def begin(self, row: FlowRow, answer: Begun) -> None:
+        """Stores a new flow, without nodes, and answers with it or with the one that exists."""
+        error = self.jobs.refusal(0, max(1, row.total))
+        if error is not None:
+            self.jobs.counters.refused += 1
+            answer(None, error)
+            return
+        op = BeginFlow(row)
+
+        def begun(_: Op) -> None:
+            found = op.existing if op.existing is not None else row
+            answer(found if op.error is None else None, op.error)
+
+        op.then = begun
+        self.jobs.put(op)
+
+    def put(self, op: PutNodes, answer: "Callable[[bool, StoreError | None], None]") -> None:
+        """Stores some nodes of a flow that has begun."""
+        error = self.jobs.refusal(op.size())
+        if error is not None:
+            answer(False, error)
+            return
+
+        def stored(_: Op) -> None:
+            answer(op.done, op.error)
+
+        op.then = stored
+        self.jobs.put(op)
+
+    def open(self, id: str, principal: str, answer: "Callable[[FlowRow | None, int, StoreError | None], None]") -> None:
+        """Starts a flow whose nodes are stored. Answers with it, and with how many nodes are missing."""
+        op = OpenFlow(id, principal, self.jobs.runner.now())
+
+        def opened(_: Op) -> None:
+            row = op.row
+            if row is not None and op.error is None and self.jobs.leads and row.state == states.RUNNING:
+                self.running.setdefault(id, row)
+                self._count()
+                self._next(id)
+            answer(row, op.missing, op.error)
+
+        op.then = opened
+        self.jobs.put(op)
+
+    # --- progress
+
+    def settled(self, found: Settled | None, in_doubt: bool = False) -> None:
+        """The store has changed flows, in one transaction. ``in_doubt``: perhaps in another one before, whose answer was lost."""
+        if found is None and in_doubt:
+            self._doubtful.update(self.running)
+            for id in self.running:
+                self._next(id)
+        if found is None or not self.jobs.leads:
+            return
+        for row in found.flows.values():
+            known = self.running.get(row.id)
+            if known is not None and known.position > row.position:
+                continue  # the answers of two transactions may arrive in any order
+            if row.state in states.ACTIVE:
+                self.running[row.id] = row
+            else:
+                self.running.pop(row.id, None)
+        self.jobs.adopt_released([job for job in found.released if job.flow in self.running])
+        self._count()
+        for id in found.flows:
+            known = self.running.get(id)
+            if known is not None and known.state == states.CANCELLING:
+                self._cancel_some(known)
+            if id in found.more:
+                self._next(id)
+            for wake in self._watchers.pop(id, []):
+                wake()
+
+    def _next(self, id: str) -> None:
+        """Does the next slice of what is left to do in a flow."""
+        if id in self._settling or not self.jobs.leads:
+            return
+        self._settling.add(id)
+        op = Settle(id, self.jobs.runner.now())
+        op.recheck = id in self._doubtful
+        self._doubtful.discard(id)
+
+        def done(_: Op) -> None:
+            self._settling.discard(id)
+            if op.error is None:
+                self.settled(op.settled)
+
+        op.then = done
+        self.jobs.put(op)
+
+    def _cancel_some(self, row: FlowRow) -> None:
+        """Cancels some open jobs of a flow; their outcomes bring the next ones here."""
+        found = [job for job in self.jobs.nodes.get(row.id, {}).values() if job.phase != RECORDING][:FLOW_SLICE]
+        for job in found:
+            self.jobs.cancel(job.id, row.reason or "the flow was cancelled", lambda job, error: None)
+
+    # --- orders
+
+    def change(self, id: str, state: str, reason: str, answer: "Callable[[ChangeFlow], None]") -> None:
+        """Cancels, retries or removes a flow."""
+        op = ChangeFlow(id, state, reason, self.jobs.runner.now())
+
+        def changed(_: Op) -> None:
+            row = op.row
+            if row is not None and op.done and op.error is None and self.jobs.leads:
+                if row.state in states.ACTIVE:
+                    self.running[id] = row
+                    self._count()
+                if row.state == states.CANCELLING:
+                    self._cancel_some(row)
+                if row.state in (states.CANCELLING, states.RETRYING, states.REMOVING):
+                    self._next(id)
+            answer(op)
+
+        op.then = changed
+        self.jobs.put(op)
+
+    # --- watching
+
+    def watch(self, id: str, wake: Watcher) -> None:
+        """Calls back when something has changed in a flow that runs."""
+        self._watchers.setdefault(id, []).append(wake)
+
+    def stop_watching(self, id: str, wake: Watcher) -> None:
+        waiting = self._watchers.get(id)
+        if waiting is not None and wake in waiting:
+            waiting.remove(wake)
+            if not waiting:
+                del self._watchers[id]
+
+    def check(self) -> None:
+        """For tests: cross-checks the redundant state. Raises AssertionError."""
+        for row in self.running.values():
+            assert 0 <= row.over() <= row.total, (row.id, row.over(), row.total)
+        unknown = set(self.jobs.nodes) - set(self.running)
+        assert not unknown, f"jobs of flows that do not run: {unknown}"

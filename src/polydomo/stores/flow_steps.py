@@ -1,0 +1,440 @@
+"""How flows proceed, within the transactions of a store: one set of rules for every store.
+
+The outcome of a node and the release of the nodes that waited only for it are one transaction. A transaction follows at most ``FLOW_EDGES``
+edges. What is left is in the store (``NodeRow.telling``, ``FlowRow.cursor``, ``FlowRow.state``), and ``Settle`` continues there.
+"""
+
+import json
+from collections import Counter
+
+from polydomo.broker.flows import flow as flows
+from polydomo.broker.flows.flow import FlowRow, NodeRow, Settled, job_id
+from polydomo.broker.flows.ops import (
+    BeginFlow,
+    ChangeFlow,
+    Gather,
+    GetFlow,
+    OpenFlow,
+    PutNodes,
+    SelectFlows,
+    SelectNodes,
+    Settle,
+)
+from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.job import Job, reopening, scoped_key
+from polydomo.broker.jobs.ops import Op
+from polydomo.limits import FLOW_EDGES, FLOW_INPUT, FLOW_INPUTS, FLOW_SLICE
+from polydomo.model.flow_messages import Template
+from polydomo.model.job_messages import error_header
+from polydomo.model.json_form import iso_time
+from polydomo.stores.flow_checks import node_damage
+from polydomo.stores.flow_tables import End, FlowTables
+from polydomo.wire.frames import flat
+
+NEEDED = "a node that it needs has failed"
+
+
+def flow_key(row: FlowRow) -> str:
+    """The key as it is stored, with its owner and the name of the flow."""
+    return scoped_key(row.principal, row.name.encode(), row.key) if row.key else ""
+
+
+class FlowChange:
+    """What one transaction changes in one flow."""
+
+    def __init__(self, tables: FlowTables, row: FlowRow, now: float, settled: Settled) -> None:
+        self.tables = tables
+        self.row = row
+        self.now = now
+        self.settled = settled
+        self.changed: dict[int, NodeRow] = {}
+        self.untold: list[NodeRow] = []  # ended nodes; the nodes that need them are to be told
+        self.ready: list[int] = []
+        self.left = False  # there is more to do than this transaction does
+
+    # --- ends
+
+    def end(self, node: NodeRow, state: str, when: float) -> None:
+        """Gives a node its outcome."""
+        row = self.row
+        node.state, node.ended = state, when
+        row.count(node)
+        self.changed[node.number] = node
+        if node.fails() and row.on_failure == flows.CANCEL and row.state == flows.RUNNING:
+            row.state = flows.CANCELLING
+            self.left = True
+            row.reason = f"node {node.name!r} is {state}"
+        if row.state == flows.RUNNING:
+            node.telling = 0
+            self.untold.append(node)
+
+    def tell(self) -> None:
+        """Tells the nodes that need an ended one: each waits for one less, is released with the last, or is skipped."""
+        row, tables = self.row, self.tables
+        left = FLOW_EDGES
+        while self.untold and left > 0 and row.state == flows.RUNNING:
+            batch, edges = self._edges(left)
+            left -= len(edges)
+            failing = {node.number for node in batch if node.fails()}
+            lost = {target for source, target in edges if source in failing}
+            for target in tables.take(row.id, Counter([target for _, target in edges])):
+                if target.state != flows.WAITING:
+                    continue
+                if target.number in lost:
+                    self.end(target, flows.SKIPPED, self.now)
+                elif not target.pending:
+                    self.ready.append(target.number)
+
+    def _edges(self, most: int) -> "tuple[list[NodeRow], list[tuple[int, int]]]":
+        """Some ended nodes and the edges to follow now; sets what is left of each node, and takes those without rest off the list."""
+        first = self.untold[0]
+        if first.telling > 0:
+            batch = [first]
+            found = self.tables.targets(self.row.id, first.number, first.telling, most + 1)
+            edges = [(first.number, target) for target in found]
+        else:
+            batch = sorted((node for node in self.untold if not node.telling), key=lambda node: node.number)
+            batch = batch[:FLOW_SLICE]
+            edges = self.tables.edges_from(self.row.id, [node.number for node in batch], most + 1)
+        if len(edges) > most:
+            edges = edges[:most]
+            source, target = edges[-1]
+            for node in batch:
+                if node.number < source:
+                    node.telling = -1
+                elif node.number == source:
+                    node.telling = target + 1
+        else:
+            for node in batch:
+                node.telling = -1
+        for node in batch:
+            self.changed[node.number] = node
+        self.untold = [node for node in self.untold if node.telling >= 0]
+        return batch, edges
+
+    # --- release
+
+    def release(self, numbers: "list[int]") -> None:
+        """Makes jobs of nodes that wait for no other node."""
+        row, tables = self.row, self.tables
+        if not numbers or row.state != flows.RUNNING:
+            return
+        fresh: list[Job] = []
+        again: list[NodeRow] = []
+        for node in tables.nodes(row.id, numbers):
+            damage = node_damage(node)
+            if damage:
+                job = Job(node.job, node.service, b"", self.now)
+                job.origin, job.flow, job.node = states.FLOW, row.id, node.number
+                job.ended = self.now
+                job.condemn(damage)
+                tables.add_jobs([job])
+                self.end(node, states.DEAD, self.now)
+                continue
+            if node.tries:
+                again.append(node)
+            else:
+                fresh.append(node.to_job(self.now))
+            node.state = states.OPEN
+            node.tries += 1
+            self.changed[node.number] = node
+        if fresh:
+            tables.add_jobs(fresh)
+        released = [*fresh, *self._reopened(again)]
+        self._add_inputs(released)
+        self.settled.released.extend(released)
+
+    def _reopened(self, nodes: "list[NodeRow]") -> "list[Job]":
+        """The jobs of nodes that are run again. Their stories go on."""
+        found = self.tables.jobs([node.job for node in nodes])
+        released: list[Job] = []
+        for node in nodes:
+            job = found.get(node.job)
+            if job is None or job.outcome == states.DAMAGED:
+                self.end(node, states.DEAD, self.now)
+                continue
+            job.state, job.outcome, job.reason, job.result, job.ended, job.keep = states.OPEN, "", "", b"", 0.0, 0.0
+            job.attempts, job.due, job.expires = 0, self.now, 0.0
+            job.tell(reopening(iso_time(self.now)))
+            job.restore_waits()
+            self.tables.replace_job(job)
+            released.append(job)
+        return released
+
+    def _add_inputs(self, jobs: "list[Job]") -> None:
+        """Reads small results for nodes that are likely to start at once, so that no second read is needed."""
+        wanted: dict[str, Template] = {}
+        ids: dict[str, None] = {}
+        for job in jobs:
+            if job.template and self.settled.room() > 0 and len(wanted) < FLOW_SLICE:
+                template = Template(job.body)
+                nodes = template.nodes()
+                if len(nodes) <= FLOW_INPUTS:
+                    wanted[job.id] = template
+                    ids.update(dict.fromkeys(job_id(job.flow, number) for number in nodes))
+        if not wanted or self.tables.sizes(list(ids)) > min(self.settled.room(), FLOW_INPUT * len(wanted)):
+            return
+        found = self.tables.jobs(list(ids))
+        for job in jobs:
+            chosen = wanted.get(job.id)
+            if chosen is not None:
+                job.input, _ = fill(job, chosen, found)
+                self.settled.inputs += len(job.input) if job.input is not None else 0
+
+    # --- the end of the transaction
+
+    def finish(self) -> None:
+        row = self.row
+        self.tell()
+        self.release(self.ready)
+        if row.over() == row.total and row.state in (flows.RUNNING, flows.CANCELLING):
+            row.state = self._outcome()
+            row.ended = self.now
+            seconds = row.kept if row.state == flows.DONE else row.kept_failed
+            row.keep = self.now + seconds if seconds else 0.0
+        if self.changed:
+            self.tables.update_nodes(row.id, list(self.changed.values()))
+        self.tables.update_flow(row)
+        self.settled.flows[row.id] = row
+        if row.state == flows.RUNNING and (self.untold or row.cursor < row.total):
+            self.left = True
+        if self.left or row.state in (flows.RETRYING, flows.REMOVING):
+            self.settled.more.add(row.id)
+
+    def _outcome(self) -> str:
+        row = self.row
+        if row.state == flows.CANCELLING:
+            by_failure = row.on_failure == flows.CANCEL and row.dead + row.skipped > 0
+            return flows.FAILED if by_failure else flows.CANCELLED
+        return flows.FAILED if row.failed else flows.DONE
+
+    # --- slices
+
+    def next_slice(self) -> None:
+        """Does some of what is left to do in the flow."""
+        row, tables = self.row, self.tables
+        if row.state == flows.RETRYING:
+            self._reset()
+        elif row.state == flows.CANCELLING:
+            numbers = tables.in_state(row.id, (flows.WAITING,), -1, FLOW_SLICE)
+            for node in tables.light(row.id, numbers):
+                self.end(node, states.CANCELLED, self.now)
+            self.left = len(numbers) == FLOW_SLICE
+        elif row.state == flows.RUNNING:
+            self.untold = tables.light(row.id, tables.untold(row.id, FLOW_SLICE))
+            if row.cursor < row.total:
+                numbers = tables.ready(row.id, row.cursor, FLOW_SLICE)
+                row.cursor = numbers[-1] if len(numbers) == FLOW_SLICE else row.total
+                self.release(numbers)
+        elif row.state == flows.REMOVING and not tables.drop_nodes(row.id, FLOW_SLICE):
+            tables.drop_flow(row.id)
+            self.settled.flows[row.id] = row
+            return
+        self.finish()
+
+    def _reset(self) -> None:
+        """Resets nodes that have failed, in the order of their numbers, so that the nodes that one needs are reset before it."""
+        row, tables = self.row, self.tables
+        failed = (states.DEAD, flows.SKIPPED, states.CANCELLED)
+        numbers = tables.in_state(row.id, failed, row.cursor, FLOW_SLICE)
+        needs = tables.sources(row.id, numbers)
+        done = {
+            node.number
+            for node in tables.light(row.id, sorted({source for source, _ in needs}))
+            if node.state == states.DONE
+        }
+        pending = Counter([target for source, target in needs if source not in done])
+        for node in tables.light(row.id, numbers):
+            self._uncount(node)
+            node.state, node.position, node.ended, node.telling = flows.WAITING, 0, 0.0, -1
+            node.pending = pending[node.number]
+            self.changed[node.number] = node
+        if len(numbers) < FLOW_SLICE:
+            row.state, row.cursor = flows.RUNNING, -1
+        else:
+            row.cursor = numbers[-1]
+
+    def _uncount(self, node: NodeRow) -> None:
+        row = self.row
+        if node.state == states.DEAD:
+            row.dead -= 1
+        elif node.state == flows.SKIPPED:
+            row.skipped -= 1
+        else:
+            row.cancelled -= 1
+        if node.fails():
+            row.failed -= 1
+
+
+def fill(job: Job, template: Template, found: "dict[str, Job]") -> "tuple[bytes | None, str]":
+    """The body for a worker from a template, and why there is none."""
+    results: dict[int, bytes] = {}
+    for number in template.nodes():
+        id = job_id(job.flow, number)
+        if template.by_reference:
+            results[number] = id.encode()
+            continue
+        source = found.get(id)
+        if source is not None and source.outcome == states.DAMAGED:
+            return None, f"the result of job {id}, which it needs: {source.reason}"
+        if source is not None and source.state == states.DONE:
+            results[number] = flat(source.result)
+        else:  # it may fail: the failure is a value
+            outcome, reason = (source.outcome, source.reason) if source is not None else (flows.SKIPPED, NEEDED)
+            results[number] = json.dumps(error_header(outcome, reason)).encode()
+    return template.fill(results), ""
+
+
+class FlowSteps:
+    """Applies the operations of flows."""
+
+    def __init__(self, tables: FlowTables) -> None:
+        self.tables = tables
+
+    def finished(self, ends: "dict[str, list[End]]", now: float, in_doubt: bool) -> Settled | None:
+        """Nodes have ended, by flow. Ends that are known already change nothing. ``in_doubt``: some of this may have been written by a
+        transaction whose answer was lost."""
+        settled = Settled()
+        for id, found in ends.items():
+            row = self.tables.flow(id)
+            if row is None:
+                continue
+            change = FlowChange(self.tables, row, now, settled)
+            by_number = {number: (state, when) for number, state, when in found}
+            for node in self.tables.light(id, sorted(by_number)):
+                if node.state == states.OPEN:
+                    change.end(node, *by_number[node.number])
+            change.finish()
+            if in_doubt:
+                self._again(row, settled)
+        return settled if settled.flows else None
+
+    def _again(self, row: FlowRow, settled: Settled) -> None:
+        """Finds what a transaction released whose answer was lost. The leader knows some of it."""
+        settled.more.add(row.id)
+        if row.state != flows.RUNNING:
+            return
+        numbers = self.tables.in_state(row.id, (states.OPEN,), -1, row.total)
+        ids = [job_id(row.id, number) for number in numbers]
+        settled.released.extend(job for job in self.tables.jobs(ids).values() if job.state == states.OPEN)
+
+    def begin(self, op: BeginFlow) -> None:
+        tables, row = self.tables, op.row
+        found = tables.flow(row.id)
+        if found is None and row.key:
+            found = tables.flow_with_key(flow_key(row))
+        if found is not None and found.state in (flows.STORING, flows.REMOVING) and not row.repeats(found):
+            if found.id == row.id:
+                op.existing = found
+                return
+            found.key, found.state, found.keep = "", flows.REMOVING, found.created  # it was never acknowledged
+            tables.update_flow(found)
+            found = None
+        if found is None:
+            tables.add_flow(row)
+        else:
+            op.existing = found
+
+    def put_nodes(self, op: PutNodes) -> None:
+        row = self.tables.flow(op.flow)
+        op.done = row is not None and row.state == flows.STORING and row.principal == op.principal
+        if op.done:
+            self.tables.add_nodes(op.nodes, op.edges)
+
+    def open(self, op: OpenFlow) -> None:
+        row = self.tables.flow(op.id)
+        if row is None or row.state == flows.REMOVING or row.principal != op.principal:
+            return
+        op.row = row
+        if row.state == flows.STORING:
+            nodes, edges = self.tables.count(op.id)
+            op.missing = max(row.total - nodes, edges - row.edges)
+            if not op.missing:
+                row.state, row.cursor, row.keep, row.created = flows.RUNNING, -1, 0.0, op.now
+                self.tables.update_flow(row)
+
+    def settle(self, op: Settle) -> None:
+        row = self.tables.flow(op.id)
+        op.settled = Settled()
+        if row is not None:
+            FlowChange(self.tables, row, op.now, op.settled).next_slice()
+            if op.in_doubt or op.recheck:
+                self._again(row, op.settled)
+
+    def change(self, op: ChangeFlow) -> None:
+        row = self.tables.flow(op.id)
+        if row is None or row.state in (flows.STORING, flows.REMOVING):
+            return
+        op.row = row
+        op.done = row.state == op.state
+        if op.state == flows.CANCELLING and row.state in (flows.RUNNING, flows.RETRYING):
+            row.state, row.reason = flows.CANCELLING, op.reason
+            op.done = True
+        elif op.state == flows.RETRYING and row.state in (flows.FAILED, flows.CANCELLED):
+            row.state, row.reason, row.cursor, row.ended, row.keep = flows.RETRYING, "", -1, 0.0, 0.0
+            op.done = True
+        elif op.state == flows.REMOVING and row.state in flows.ENDED:
+            row.state, row.key = flows.REMOVING, ""
+            op.done = True
+        if op.done:
+            self.tables.update_flow(row)
+
+    def purge(self, now: float) -> int:
+        """Removes some nodes of flows whose time is over. Returns how many there were."""
+        count = 0
+        for row in self.tables.expired(now, 1):
+            row.state, row.key = flows.REMOVING, ""
+            self.tables.update_flow(row)
+            count = self.tables.drop_nodes(row.id, FLOW_SLICE)
+            if not count:
+                self.tables.drop_flow(row.id)
+                count = 1
+        return count
+
+    # --- reading
+
+    def read(self, op: Op) -> bool:
+        """Answers an operation that reads flows. Returns False if it is another one."""
+        if isinstance(op, Gather):
+            self._gather(op)
+        elif isinstance(op, GetFlow):
+            self._get(op)
+        elif isinstance(op, SelectFlows):
+            op.rows = self.tables.newest(op.state, op.most)
+        elif isinstance(op, SelectNodes):
+            op.row = _visible(self.tables.flow(op.id))
+            if op.row is not None:
+                op.nodes = self.tables.facts(op.id, op.after, op.most, op.by_end)
+                if op.edges:
+                    op.needs = self.tables.sources(op.id, [found.node.number for found in op.nodes])
+        else:
+            return False
+        return True
+
+    def _gather(self, op: Gather) -> None:
+        template = Template(op.job.body)
+        ids = list(dict.fromkeys(job_id(op.job.flow, number) for number in template.nodes()))
+        if template.by_reference:
+            op.input, op.problem = fill(op.job, template, {})
+            return
+        size = self.tables.sizes(ids)
+        if size > op.most:
+            op.too_large = True
+            op.problem = (
+                f"the results that it needs have {size:,} bytes; the limit is {op.most:,} (`limits.max_message`). "
+                "With by_reference=True it gets the ids of the jobs instead"
+            )
+            return
+        op.input, op.problem = fill(op.job, template, self.tables.jobs(ids))
+
+    def _get(self, op: GetFlow) -> None:
+        op.row = _visible(self.tables.flow(op.id))
+        if op.row is not None and op.node is not None:
+            op.found = self.tables.node_named(op.id, op.node)
+            if op.found is not None and op.found.tries:
+                op.job = self.tables.jobs([op.found.job]).get(op.found.job)
+
+
+def _visible(row: FlowRow | None) -> FlowRow | None:
+    """A flow that is being stored or removed does not exist for clients."""
+    return row if row is not None and row.state not in (flows.STORING, flows.REMOVING) else None

@@ -1,0 +1,56 @@
+"""Copies of jobs and schedules, with their checksums, for the store in memory."""
+
+import copy
+import inspect
+
+from polydomo.broker.jobs.job import Job
+from polydomo.broker.jobs.ops import ScheduleRow
+from polydomo.stores import checks
+from polydomo.stores.checks import job_values
+
+
+def attributes(kind: type) -> list[str]:
+    """The attributes of a class with slots, whether it is compiled or not."""
+    return [name for name, member in vars(kind).items() if inspect.isdatadescriptor(member)]
+
+
+def job_row(job: Job) -> "tuple[object, ...]":
+    return job_values(job)[:21]
+
+
+def job_checks(job: Job) -> bytes:
+    found = job_values(job)[21]
+    assert isinstance(found, bytes)
+    return found
+
+
+JOB_ATTRIBUTES = attributes(Job)
+ROW_ATTRIBUTES = attributes(ScheduleRow)
+
+
+def job_copy(job: Job) -> Job:
+    """``copy.deepcopy`` cannot copy objects of compiled classes."""
+    made = Job(job.id, job.service, job.body, job.created)
+    for name in JOB_ATTRIBUTES:
+        setattr(made, name, getattr(job, name))
+    made.story = copy.deepcopy(job.story)
+    made.input = None
+    return made
+
+
+def row_copy(row: ScheduleRow) -> ScheduleRow:
+    made = ScheduleRow(row.name, row.service, row.body, row.timing, row.zone, row.created)
+    for name in ROW_ATTRIBUTES:
+        setattr(made, name, getattr(row, name))
+    return made
+
+
+def verified_job(job: Job, stored: bytes, light: bool = False) -> Job:
+    """A copy of a stored job, without body and result if ``light``, that says so if it is damaged."""
+    found = job_copy(job)
+    if light:
+        found.body = found.result = b""
+    damage = checks.job_damage(job_row(found), stored, light)
+    if damage:
+        found.condemn(damage)
+    return found
