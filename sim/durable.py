@@ -9,6 +9,7 @@ lost, so that the group is applied again. After some time the faults stop, and t
 - submissions with the same key have one job;
 - a job whose worker reported a permanent failure has no further attempt;
 - no run of a schedule is stored twice, and none is missing;
+- flows: see ``sim.durable_flows``;
 - another principal, which may call the same service, neither gets nor ends a job, and its use of the same key makes another job;
 - a stored job whose bytes flipped is dead with that reason, or has the right result if it was in memory: no wrong body reaches a worker,
   and no wrong result a client.
@@ -31,6 +32,7 @@ from polydomo.model.job_messages import make_id, read_answer, write_message
 from polydomo.model.outcomes import KEY_REUSED
 from polydomo.stores.memory_tables import MemoryTables
 from polydomo.wire.frames import frame, join
+from sim.durable_flows import SimulatedFlow
 from sim.durable_hosts import DOOMED, START, Host
 from sim.durable_store import Breach, Database
 
@@ -48,6 +50,7 @@ class Plan:
     jobs: int = 20
     plain: int = 8
     schedules: int = 1
+    flows: int = 0
     trouble: float = 60.0  # seconds in which faults happen
     crashes: int = 3
     freezes: int = 2
@@ -75,6 +78,7 @@ def draw(seed: int) -> Plan:
     plan.lost_answers = dice.choice([0.0, 0.1, 0.4])
     plan.disk = dice.choice([0.001, 0.02, 0.3])
     plan.flips = Random(seed * 104_729).choice([0, 0, 2, 6])
+    plan.flows = Random(seed * 6_700_417).choice([0, 1, 2, 4])
     return plan
 
 
@@ -100,6 +104,7 @@ class World:
         self.queue: list[tuple[float, int, Callable[[], None]]] = []
         self.numbers = count()
         self.database = Database(MemoryTables(), self.plan.shared)
+        self.flows = [SimulatedFlow(self, n) for n in range(self.plan.flows)]
         self.hosts = [Host(self, f"host{n}") for n in range(self.plan.brokers)]
 
     def wall(self) -> float:
@@ -122,6 +127,8 @@ class World:
             self.later(dice.uniform(5, 10), lambda n=n: self.schedule(n))  # type: ignore[misc]
         for n in range(KEYS):
             self.later(self.outside.uniform(0, plan.trouble / 2), lambda n=n: self.use_key(n))  # type: ignore[misc]
+        for flow in self.flows:
+            self.later(flow.dice.uniform(0, plan.trouble / 2), flow.start)
         for _ in range(plan.crashes):
             self.later(dice.uniform(0, plan.trouble), lambda: dice.choice(self.hosts).crash())
         for _ in range(plan.freezes):
@@ -331,6 +338,8 @@ class World:
 
     def check(self) -> None:
         tables = self.database.tables
+        for flow in self.flows:
+            flow.check()
         if self.foreign & self.acknowledged.keys():
             raise Breach(f"jobs of two principals are the same: {self.foreign & self.acknowledged.keys()}")
         for id, body in self.acknowledged.items():
@@ -351,9 +360,9 @@ class World:
                 raise Breach(f"no client could fetch the outcome of job {id}")
         for job in tables.jobs.values():
             doomed = DOOMED in job.body
-            if doomed and (
-                job.state == states.DONE or any("permanent" in str(row["reason"]) for row in job.story[:-1])
-            ):
+            again = max((at for at, row in enumerate(job.story) if row["outcome"] == states.REOPENED), default=-1)
+            before = job.story[again + 1 : -1]
+            if doomed and (job.state == states.DONE or any("permanent" in str(row["reason"]) for row in before)):
                 raise Breach(f"job {job.id} cannot succeed, but was tried again: {job.state}, {job.attempts} attempts")
             if job.state not in states.ENDED and not job.schedule:
                 raise Breach(f"job {job.id} was stored and never ended: {job.attempts} attempts")

@@ -21,6 +21,7 @@ from polydomo.model.session import ProtocolSession
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body, frame, split
 from polydomo.wire.link import Hub, LinkHandler
+from sim.durable_flows import MARK
 from sim.durable_store import Breach, DiskStore
 from sim.suspended import excuse_suspension
 
@@ -91,8 +92,13 @@ class Hands(Peer):
 
     def deliver(self, worker: Worker, request: Request) -> None:
         world = self.host.world
-        token, body = request.token, b"".join(split(request.body)) if request.body else b""
-        if body not in world.bodies:
+        frames = split(request.body) if request.body else []
+        token, body = request.token, b"".join(frames)
+        answer = body.upper()
+        if body.startswith(MARK):
+            answer = world.flows[int(frames[0].split()[1])].run(frames, self.host.store)
+            body = body if answer else DOOMED + body
+        elif body not in world.bodies:
             raise Breach(f"a worker got {body!r}, which no client submitted")
         world.runs[body] += 1
         fails = world.faulty and world.dice.random() < world.plan.fails
@@ -104,7 +110,7 @@ class Hands(Peer):
                 elif fails:
                     self.host.broker.fail(worker, token, "failed", "no luck")
                 else:
-                    self.host.broker.final(worker, token, frame(body.upper(), False))
+                    self.host.broker.final(worker, token, frame(answer, False))
 
         world.later(world.dice.choice([0.001, 0.05, 1.0, 5.0]), self.host.guarded(lambda: self.host.turn(end)))
 

@@ -3,6 +3,8 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from polydomo.broker.flows.ops import Settle
+from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.ops import FULL, NOT_LEADER, UNAVAILABLE, Finish, Fire, Op, Store, StoreError
 from polydomo.stores.memory import MemoryBackend
 from polydomo.stores.memory_tables import MemoryTables
@@ -42,11 +44,24 @@ class Database(MemoryBackend):
             ):
                 self.known.add(op.job.id)
                 self.fired[op.job.schedule, op.job.fired] += 1
-            elif isinstance(op, Finish) and op.job.id in self.tables.jobs:
+            elif isinstance(op, Settle | Finish) and op.settled is not None:
+                for job in op.settled.released:  # it may have an outcome from before a retry
+                    if job.reopened() and job.state == states.OPEN:
+                        self.outcomes.pop(job.id, None)
+        for op in ops:
+            if isinstance(op, Finish) and op.job.id in self.tables.jobs:
                 job = self.tables.jobs[op.job.id]
                 told = (job.state, job.result)
                 if self.outcomes.setdefault(job.id, told) != told and job.id not in self.flipped:
                     raise Breach(f"the outcome of job {job.id} changed from {self.outcomes[job.id]} to {told}")
+
+    def heard(self, job: str, state: str) -> None:
+        """A client heard of an outcome of a node. It may have been retried since."""
+        found = self.tables.jobs.get(job)
+        if found is None or (found.state != state and not found.reopened() and job not in self.flipped):
+            raise Breach(
+                f"a client heard that job {job} is {state}, but the store has {found.state if found else None}"
+            )
 
 
 class DiskStore(Store):

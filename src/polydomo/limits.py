@@ -530,7 +530,6 @@ FLOW_INPUT: Final = 16 * KIB  # Results that a released node gets at once; large
 FLOW_INPUTS: Final = 16  # Predecessors of a node up to which this is tried.
 FLOW_STORING: Final = 86_400.0  # Seconds after which a flow that its client has not sent completely is removed: a day.
 FLOW_STEPS: Final = 500  # Steps or nodes of a flow in one answer.
-MAX_FLOW_DEPTH: Final = 1_000  # Levels of lists and objects in a flow file and in its JSON form.
 
 # --- Spark ----------------------------------------------------------------------------------------------------------------
 

@@ -158,9 +158,11 @@ class Broker(State, BrokerApi):
     def memoiser(self) -> Memoiser | None:
         return self.parts.memoiser
 
-    def use_memo(self, memoiser: Memoiser) -> None:
-        """Some services are memoised."""
-        self.parts.memoiser = self.admission.memoiser = memoiser
+    def use_memo(self, memoiser: Memoiser, for_reuse: bool = False) -> None:
+        """Some services are memoised; or none is, and only requests with the option ``reuse`` get stored replies."""
+        self.parts.memoiser = self.admission.reuser = memoiser
+        if not for_reuse:
+            self.admission.memoiser = memoiser
 
     @property
     def keyed(self) -> KeyedRequests | None:
@@ -215,7 +217,8 @@ class Broker(State, BrokerApi):
         queued = target.queue_length > 0 or not (target.idle or target.partly_busy or target.prefetching)
         if self.records_messages:
             self.recorder.accepted(request, queued, target.queue_length)
-        if (options.key or target.paused or self.admission.memoiser is not None) and self.admission.divert(
+        special = options is not PLAIN and (options.key or options.reuse)
+        if (special or target.paused or self.admission.memoiser is not None) and self.admission.divert(
             request, options
         ):
             pass

@@ -125,6 +125,8 @@ class Flow:
         self.edges += len(node.needs)
         self.nodes.append(node)
         self._by_name[node.name] = node
+        if not name:
+            self._generated[service] = self._generated.get(service, 0) + 1
         return node
 
     def map(
@@ -163,7 +165,6 @@ class Flow:
         while name in self._by_name:
             number += 1
             name = f"{service}-{number}"
-        self._generated[service] = number
         return name
 
     def _number(self, node: Node, given: object) -> int:

@@ -10,10 +10,11 @@ class RequestOptions:
     limits each attempt (memo01). ``attempts`` overrides the default (0). ``fallback`` is the service to use if no worker offers the one
     that was asked for (eMQP's ``default``). ``needs_worker``: the request fails if no worker offers the service. ``guarantee``: store the
     request in the job store, if there is one, whatever its service. ``key`` is an idempotency key: while a request of this principal for
-    this service is open under the same key, this one joins it.
+    this service is open under the same key, this one joins it. ``reuse``: a stored reply to an equal request answers it, as if the service
+    were memoised.
     """
 
-    __slots__ = ("attempts", "fallback", "guarantee", "key", "max_run", "max_wait", "needs_worker")
+    __slots__ = ("attempts", "fallback", "guarantee", "key", "max_run", "max_wait", "needs_worker", "reuse")
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class RequestOptions:
         self.needs_worker = needs_worker
         self.guarantee = guarantee
         self.key = key
+        self.reuse = False
 
 
 PLAIN: Final = RequestOptions()

@@ -127,10 +127,12 @@ class BrokerServer(Host):
 
     def _memoise(self) -> None:
         settings = self.settings
-        if settings.chosen("memo") and self.broker.memoiser is None:
+        chosen = bool(settings.chosen("memo"))
+        if (chosen or self.job_store is not None) and self.broker.memoiser is None:
             self.wake()
             names, versions = settings.by_service("memo"), settings.by_service("version")
-            self.broker.use_memo(Memoiser(self.broker, self.broker, self.memo_store, names, versions))
+            memoiser = Memoiser(self.broker, self.broker, self.memo_store, names, versions)
+            self.broker.use_memo(memoiser, for_reuse=not chosen)
 
     def _count_files(self) -> None:
         """Every connection is an open file: fewer files mean fewer connections. Raises SettingError if there would be next to none."""

@@ -78,8 +78,8 @@ class FlowChange:
             failing = {node.number for node in batch if node.fails()}
             lost = {target for source, target in edges if source in failing}
             for target in tables.take(row.id, Counter([target for _, target in edges])):
-                if target.state != flows.WAITING:
-                    continue
+                if target.state != flows.WAITING or target.number in self.changed:
+                    continue  # it has ended, perhaps in this transaction
                 if target.number in lost:
                     self.end(target, flows.SKIPPED, self.now)
                 elif not target.pending:
@@ -235,6 +235,10 @@ class FlowChange:
     def _reset(self) -> None:
         """Resets nodes that have failed, in the order of their numbers, so that the nodes that one needs are reset before it."""
         row, tables = self.row, self.tables
+        told = tables.light(row.id, tables.untold(row.id, FLOW_SLICE))
+        for node in told:  # it ended when the flow was being cancelled; ``pending`` is counted anew
+            node.telling = -1
+            self.changed[node.number] = node
         failed = (states.DEAD, flows.SKIPPED, states.CANCELLED)
         numbers = tables.in_state(row.id, failed, row.cursor, FLOW_SLICE)
         needs = tables.sources(row.id, numbers)
@@ -249,10 +253,10 @@ class FlowChange:
             node.state, node.position, node.ended, node.telling = flows.WAITING, 0, 0.0, -1
             node.pending = pending[node.number]
             self.changed[node.number] = node
-        if len(numbers) < FLOW_SLICE:
-            row.state, row.cursor = flows.RUNNING, -1
-        else:
+        if numbers:
             row.cursor = numbers[-1]
+        if len(numbers) < FLOW_SLICE and len(told) < FLOW_SLICE:
+            row.state, row.cursor = flows.RUNNING, -1
 
     def _uncount(self, node: NodeRow) -> None:
         row = self.row
@@ -312,7 +316,7 @@ class FlowSteps:
     def _again(self, row: FlowRow, settled: Settled) -> None:
         """Finds what a transaction released whose answer was lost. The leader knows some of it."""
         settled.more.add(row.id)
-        if row.state != flows.RUNNING:
+        if row.state not in (flows.RUNNING, flows.CANCELLING):
             return
         numbers = self.tables.in_state(row.id, (states.OPEN,), -1, row.total)
         ids = [job_id(row.id, number) for number in numbers]

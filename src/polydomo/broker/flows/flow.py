@@ -63,7 +63,7 @@ class FlowRow:
         self.dead = 0
         self.skipped = 0
         self.cancelled = 0
-        self.failed = 0  # of those: dead or skipped, without ``allow_failure``
+        self.failed = 0  # of those: not done, without ``allow_failure``
         self.position = 0  # of the last step: each end of a node has the next position
         self.cursor = (
             -1
@@ -86,7 +86,7 @@ class FlowRow:
             self.skipped += 1
         else:
             self.cancelled += 1
-        if node.state in (states.DEAD, SKIPPED) and not node.allowed:
+        if node.fails():
             self.failed += 1
         self.position += 1
         node.position = self.position

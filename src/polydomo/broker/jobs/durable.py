@@ -163,6 +163,7 @@ class Durable:
 
     def start(self, job: Job) -> None:
         options = RequestOptions(max_run=job.run, attempts=job.attempts + 1)
+        options.reuse = job.reuse
         body = job.input if job.input is not None else job.body
         request = self.session.broker.request(self.session, job.service, body, job, 0.0, options)
         if request is None:

@@ -44,6 +44,7 @@ class Admission:
         self._builtins = builtins
         self.keyed: KeyedRequests | None = None  # created with the first request that has a key
         self.memoiser: Memoiser | None = None  # set if services are memoised
+        self.reuser: Memoiser | None = None  # for requests with the option ``reuse``
 
     def resolve(
         self,
@@ -149,8 +150,8 @@ class Admission:
         it, and a memoised service may have a stored reply. False: the request is to be dispatched or queued."""
         state = self._state
         service = request.service
-        memoiser = self.memoiser
-        memoised = memoiser is not None and memoiser.takes(service.name)
+        memoiser = self.memoiser if not options.reuse else self.reuser
+        memoised = memoiser is not None and (options.reuse or memoiser.takes(service.name))
         # Requests for memoised services share a run if their bodies are equal, so their keys do not matter.
         if options.key and not memoised and (self.keyed is not None or not state.draining):
             if self.keyed is None:

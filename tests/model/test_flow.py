@@ -1,0 +1,97 @@
+"""A flow as a program describes it, and as the broker reads it."""
+
+import pytest
+
+from polydomo import Backoff, Flow, SettingError
+from polydomo.limits import FLOW_PART, MAX_BODY_FRAMES
+from polydomo.model.flow_messages import NodeSpec, Template
+from polydomo.wire.frames import split
+
+
+def test_arguments_become_frames() -> None:
+    flow = Flow("f")
+    a = flow.call("one", "text", b"\x00\xff", {"a": 1}, 7, None, "x" * 5000)
+    spec = NodeSpec(0, a.row, list(reversed(a.frames)))
+    assert split(spec.body()) == [b"text", b"\x00\xff", b'{"a":1}', b"7", b"null", b"x" * 5000]
+    b = flow.call("two", a, "!", [a, a])
+    spec = NodeSpec(1, b.row, list(reversed(b.frames)))
+    template = Template(spec.body())
+    assert template.nodes() == [0, 0, 0]
+    assert split(template.fill({0: b"r"})) == [b"r", b"!", b"r", b"r"]
+
+
+def test_names_are_generated_and_unique() -> None:
+    flow = Flow("f")
+    assert [node.name for node in flow.map("ocr", "abc")] == ["ocr", "ocr-2", "ocr-3"]
+    flow.call("x", name="ocr-4")
+    assert flow.call("ocr").name == "ocr-5"
+    with pytest.raises(SettingError, match="node 'ocr-2': the flow has another node with this name"):
+        flow.call("y", name="ocr-2")
+
+
+def test_a_node_of_another_flow_is_refused() -> None:
+    other = Flow("other").call("x")
+    flow = Flow("f")
+    with pytest.raises(SettingError, match=r"node 'y': .* is not a node of this flow"):
+        flow.call("y", other)
+    with pytest.raises(SettingError, match=r"node 'y': .* is not a node of this flow"):
+        flow.call("y", after=[other])
+    assert len(flow) == 0
+
+
+def test_settings_of_a_node() -> None:
+    flow = Flow("f", reuse=True)
+    node = flow.call("x", retries=Backoff(attempts=3), run_timeout=1.5, priority=2, allow_failure=True)
+    spec = NodeSpec(0, node.row, [])
+    assert spec.backoff is not None
+    assert (spec.backoff.attempts, spec.run, spec.priority, spec.allow_failure, spec.reuse) == (3, 1.5, 2, True, True)
+    assert not NodeSpec(1, flow.call("x", reuse=False).row, []).reuse
+
+
+def test_a_large_flow_is_sent_in_parts() -> None:
+    flow = Flow("f")
+    many = flow.map("x", range(3 * FLOW_PART))
+    flow.call("y", after=many)
+    parts = list(flow.parts())
+    assert [part.first for part in parts] == [0, FLOW_PART, 2 * FLOW_PART, 3 * FLOW_PART]
+    assert sum(len(part.nodes) for part in parts) == len(flow)
+    assert parts[-1].nodes[0]["after"] == [[0, 3 * FLOW_PART - 1]]
+
+
+def test_more_frames_than_a_message_has_are_refused() -> None:
+    flow = Flow("f")
+    many = flow.map("x", range(MAX_BODY_FRAMES))
+    with pytest.raises(SettingError, match=r"node 'join': args: 1,001 frames; the limit is 1,000"):
+        flow.call("join", "first", many)
+    flow.call("join", "first", many, by_reference=True)
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        (7, "node 5: must be a JSON object"),
+        ({"name": "n"}, "node 'n': service: the name of the service is missing"),
+        ({"service": "x", "args": [5]}, "node '5': args: 5 is not the number of a node before it"),
+        ({"service": "x", "args": [[1, -1]]}, "args: -1 is not the number of a node before it"),
+        ({"service": "x", "after": [6]}, "after: 6 is not"),
+        ({"service": "x", "args": [True]}, "args: True must be"),
+        ({"service": "x", "args": [None]}, "too few frames"),
+        ({"service": "x", "reuse": 1}, "reuse: must be true or false"),
+        ({"service": "x", "colour": 1}, "unknown field 'colour'"),
+        ({"service": "x", "priority": 1.5}, "priority"),
+    ],
+)
+def test_a_node_that_cannot_be_read_names_itself(row: object, why: str) -> None:
+    with pytest.raises(SettingError) as raised:
+        NodeSpec(5, row, [])
+    assert why in str(raised.value)
+
+
+def test_equal_flows_have_equal_fingerprints() -> None:
+    def made(text: str) -> Flow:
+        flow = Flow("f")
+        flow.call("x", text, b"1")
+        return flow
+
+    assert made("a").fingerprint() == made("a").fingerprint()
+    assert made("a").fingerprint() != made("b").fingerprint()

@@ -1,0 +1,353 @@
+"""Flows in every store: in memory, SQLite and PostgreSQL."""
+
+from polydomo.broker.flows import flow as flows
+from polydomo.broker.flows.flow import FlowRow, NodeRow, Settled, job_id
+from polydomo.broker.flows.ops import (
+    BeginFlow,
+    ChangeFlow,
+    Gather,
+    GetFlow,
+    OpenFlow,
+    PutNodes,
+    SelectFlows,
+    SelectNodes,
+    Settle,
+)
+from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.job import Job
+from polydomo.broker.jobs.ops import Finish, Purge, Remove, Reopen
+from polydomo.limits import FLOW_SLICE
+from polydomo.model.flow import Flow
+from polydomo.model.flow_messages import NodeSpec
+from polydomo.wire.frames import join, split
+from tests.stores.cases import Case
+
+ID = "01KDVDNA000000000000000000"
+
+
+def rows_of(flow: Flow, id: str = ID) -> "tuple[list[NodeRow], list[tuple[int, int]]]":
+    nodes: list[NodeRow] = []
+    edges: list[tuple[int, int]] = []
+    for described in flow.nodes:
+        spec = NodeSpec(described.number, described.row, list(reversed(described.frames)))
+        node = NodeRow(id, spec.number, spec.name, spec.service)
+        node.job, node.body, node.allowed = job_id(id, spec.number), spec.body(), spec.allow_failure
+        pattern = Job("", spec.service, b"", 0.0)
+        pattern.flow, pattern.node, pattern.template = id, spec.number, spec.is_template()
+        node.settings = pattern.settings()
+        node.pending = len(spec.needs())
+        nodes.append(node)
+        edges += [(source, spec.number) for source in sorted(spec.needs())]
+    return nodes, edges
+
+
+class Running:
+    """A flow in a store, and its leader."""
+
+    def __init__(self, case: Case, flow: Flow, id: str = ID, key: str = "") -> None:
+        self.case = case
+        self.id = id
+        self.time = 100.0
+        self.jobs: dict[str, Job] = {}
+        row = FlowRow(id, flow.name, self.time)
+        row.total, row.edges, row.on_failure, row.key = len(flow), flow.edges, flow.on_failure, key
+        row.kept, row.kept_failed = 50.0, 60.0
+        nodes, edges = rows_of(flow, id)
+        self.names = {node.number: node.name for node in nodes}
+        self.opened = OpenFlow(id, "", self.time)
+        case.apply(BeginFlow(row), PutNodes(id, "", nodes, edges), self.opened)
+        self.settle()
+
+    def settle(self, times: int = 100) -> None:
+        more = {self.id}
+        while self.id in more and times:
+            times -= 1
+            op = Settle(self.id, self.time)
+            self.case.apply(op)
+            more = op.settled.more
+            self.take(op.settled)
+
+    def take(self, settled: Settled | None) -> None:
+        for job in settled.released if settled is not None else []:
+            self.jobs.setdefault(self.names[job.node], job)
+
+    def end(self, *names: str, state: str = states.DONE, in_doubt: bool = False) -> None:
+        """Ends open jobs, in one transaction."""
+        self.time += 1.0
+        ops = []
+        for name in names:
+            job = self.jobs.pop(name)
+            job.state, job.outcome, job.ended = state, "ok" if state == states.DONE else "failed", self.time
+            job.reason = "" if state == states.DONE else "no luck"
+            job.result = join([f"result of {name}".encode()]) if state == states.DONE else b""
+            ops.append(Finish(job))
+        self.case.apply(*ops)
+        if in_doubt:  # the answer was lost
+            for op in ops:
+                op.in_doubt = True
+            self.case.apply(*ops)
+        for op in ops:
+            assert op.done
+            self.take(op.settled)
+            if op.settled is not None and self.id in op.settled.more:
+                self.settle()
+
+    def state(self) -> FlowRow:
+        op = GetFlow(self.id)
+        self.case.backend.read(op)
+        assert op.row is not None
+        return op.row
+
+    def nodes(self) -> "dict[str, str]":
+        op = SelectNodes(self.id, -1, 1000, False)
+        self.case.backend.read(op)
+        return {found.node.name: found.node.state for found in op.nodes}
+
+    def steps(self) -> "list[tuple[str, str]]":
+        op = SelectNodes(self.id, 0, 1000, True)
+        self.case.backend.read(op)
+        assert [found.node.position for found in op.nodes] == sorted({found.node.position for found in op.nodes})
+        return [(found.node.name, found.node.state) for found in op.nodes]
+
+    def input(self, name: str) -> "list[bytes]":
+        op = Gather(self.jobs[name], 10_000)
+        self.case.backend.read(op)
+        assert op.input is not None, op.problem
+        assert self.jobs[name].input in (None, op.input)
+        return split(op.input)
+
+
+def diamond(on_failure: str = "continue") -> Flow:
+    flow = Flow("diamond", on_failure=on_failure)
+    a = flow.call("work", "one", name="a")
+    b = flow.call("work", a, name="b")
+    c = flow.call("work", b"two", a, name="c")
+    flow.call("work", [b, c], "three", name="d")
+    return flow
+
+
+def test_a_node_is_released_with_the_last_one_that_it_needs(case: Case) -> None:
+    run = Running(case, diamond())
+    assert list(run.jobs) == ["a"]
+    assert split(run.jobs["a"].body) == [b"one"]
+    run.end("a")
+    assert sorted(run.jobs) == ["b", "c"]
+    assert run.input("c") == [b"two", b"result of a"]
+    run.end("b")
+    assert list(run.jobs) == ["c"]
+    run.end("c")
+    assert run.input("d") == [b"result of b", b"result of c", b"three"]
+    assert run.state().state == flows.RUNNING
+    run.end("d")
+    row = run.state()
+    assert (row.state, row.done, row.total, row.ended, row.keep) == (flows.DONE, 4, 4, run.time, run.time + 50.0)
+    assert run.steps() == [(name, "done") for name in "abcd"]
+
+
+def test_nodes_that_end_in_one_transaction_release_their_successor_once(case: Case) -> None:
+    run = Running(case, diamond())
+    run.end("a")
+    run.end("b", "c")
+    assert list(run.jobs) == ["d"]
+
+
+def test_an_answer_that_was_lost_neither_loses_nor_doubles_a_node(case: Case) -> None:
+    run = Running(case, diamond())
+    run.end("a", in_doubt=True)
+    assert sorted(run.jobs) == ["b", "c"]
+    run.end("b", in_doubt=True)
+    run.end("c", in_doubt=True)
+    run.end("d", in_doubt=True)
+    row = run.state()
+    assert (row.state, row.done) == (flows.DONE, 4)
+
+
+def test_a_failure_skips_what_needs_it_and_the_rest_goes_on(case: Case) -> None:
+    run = Running(case, diamond())
+    run.end("a")
+    run.end("b", state=states.DEAD)
+    assert run.nodes() == {"a": "done", "b": "dead", "c": "open", "d": "skipped"}
+    run.end("c")
+    row = run.state()
+    assert (row.state, row.done, row.dead, row.skipped, row.keep) == (flows.FAILED, 2, 1, 1, run.time + 60.0)
+
+
+def test_a_failure_that_is_allowed_is_a_value(case: Case) -> None:
+    flow = Flow("f")
+    a = flow.call("work", "x", name="a", allow_failure=True)
+    flow.call("work", a, name="b")
+    run = Running(case, flow)
+    run.end("a", state=states.DEAD)
+    assert run.input("b") == [b'{"error": "failed", "text": "no luck"}']
+    run.end("b")
+    assert run.state().state == flows.DONE
+
+
+def test_order_without_data(case: Case) -> None:
+    flow = Flow("f")
+    a = flow.call("work", "x", name="a")
+    flow.call("work", "y", after=[a], name="b")
+    run = Running(case, flow)
+    assert list(run.jobs) == ["a"]
+    run.end("a")
+    assert split(run.jobs["b"].body) == [b"y"]
+    assert not run.jobs["b"].template
+
+
+def test_a_failure_cancels_the_flow(case: Case) -> None:
+    run = Running(case, diamond("cancel"))
+    run.end("a")
+    run.end("b", state=states.DEAD)
+    assert run.nodes() == {"a": "done", "b": "dead", "c": "open", "d": "cancelled"}
+    run.end("c", state=states.CANCELLED)
+    assert run.state().state == flows.FAILED
+
+
+def change(run: Running, state: str) -> ChangeFlow:
+    run.time += 1.0
+    op = ChangeFlow(run.id, state, "because", run.time)
+    run.case.apply(op)
+    run.settle()
+    return op
+
+
+def test_a_flow_is_cancelled(case: Case) -> None:
+    run = Running(case, diamond())
+    run.end("a")
+    assert change(run, flows.CANCELLING).done
+    assert run.nodes() == {"a": "done", "b": "open", "c": "open", "d": "cancelled"}
+    run.end("b")
+    run.end("c", state=states.CANCELLED)
+    row = run.state()
+    assert (row.state, row.reason, row.done, row.cancelled) == (flows.CANCELLED, "because", 2, 2)
+
+
+def test_a_retry_runs_what_failed_and_keeps_what_is_done(case: Case) -> None:
+    run = Running(case, diamond())
+    run.end("a")
+    run.end("b", state=states.DEAD)
+    assert not change(run, flows.RETRYING).done  # it still runs
+    run.end("c")
+    assert change(run, flows.RETRYING).done
+    assert list(run.jobs) == ["b"]
+    assert run.jobs["b"].reopened()
+    assert run.input("b") == [b"result of a"]
+    run.end("b")
+    run.end("d")
+    row = run.state()
+    assert (row.state, row.done, row.dead, row.skipped) == (flows.DONE, 4, 0, 0)
+
+
+def test_a_retry_after_a_cancellation(case: Case) -> None:
+    run = Running(case, diamond())
+    change(run, flows.CANCELLING)
+    run.end("a", state=states.CANCELLED)
+    assert run.state().state == flows.CANCELLED
+    change(run, flows.RETRYING)
+    for name in "abcd":
+        run.end(name)
+    assert run.state().state == flows.DONE
+
+
+def test_large_fan_outs_and_skips_are_done_in_slices(case: Case) -> None:
+    flow = Flow("wide")
+    first = flow.call("work", "x", name="first")
+    many = [flow.call("work", first) for _ in range(2 * FLOW_SLICE + 7)]
+    flow.call("work", "y", after=many, name="last")
+    run = Running(case, flow)
+    run.end("first")
+    assert len(run.jobs) == len(many)
+    run.end(*[node.name for node in many], state=states.DONE)
+    assert list(run.jobs) == ["last"]
+    failing = Running(case, flow, job_id(ID, 99))
+    failing.end("first", state=states.DEAD)
+    row = failing.state()
+    assert (row.state, row.skipped) == (flows.FAILED, len(many) + 1)
+
+
+def test_a_new_leader_finds_the_open_nodes(case: Case) -> None:
+    run = Running(case, diamond())
+    run.end("a")
+    run.end("b")
+    loaded = case.backend.load(0.0)
+    assert [row.id for row in loaded.flows] == [ID]
+    assert [(job.node, job.flow, job.template) for job in loaded.jobs] == [(2, ID, True)]
+
+
+def test_an_incomplete_flow_does_not_exist(case: Case) -> None:
+    flow = diamond()
+    nodes, edges = rows_of(flow)
+    row = FlowRow(ID, "diamond", 100.0)
+    row.total, row.edges = 4, flow.edges
+    op = OpenFlow(ID, "", 100.0)
+    case.apply(BeginFlow(row), PutNodes(ID, "", nodes[:2], edges[:1]), op)
+    assert op.missing == 2
+    listed, found = SelectFlows("", 10), GetFlow(ID)
+    case.backend.read(listed)
+    case.backend.read(found)
+    assert listed.rows == []
+    assert found.row is None
+    foreign = PutNodes(ID, "mallory", nodes[2:], edges[1:])
+    case.apply(foreign, PutNodes(ID, "", nodes, edges), op)
+    assert not foreign.done
+    assert op.missing == 0
+    case.backend.read(found)
+    assert found.row is not None
+    assert found.row.state == flows.RUNNING
+
+
+def test_the_same_key_is_the_same_flow(case: Case) -> None:
+    run = Running(case, diamond(), key="k")
+    again = FlowRow(job_id(ID, 1), "diamond", 200.0)
+    again.total, again.key = 4, "k"
+    op = BeginFlow(again)
+    case.apply(op)
+    assert op.existing is not None
+    assert op.existing.id == run.id
+    other = FlowRow(job_id(ID, 2), "another", 200.0)
+    other.total, other.key = 4, "k"
+    op = BeginFlow(other)
+    case.apply(op)
+    assert op.existing is None
+
+
+def test_a_flow_is_removed_with_its_jobs(case: Case) -> None:
+    run = Running(case, diamond())
+    assert not change(run, flows.REMOVING).done
+    for name in "abcd":
+        run.end(name)
+    job = job_id(ID, 0)
+    remove, reopen = Remove(job), Reopen(job, 300.0)
+    case.apply(remove, reopen)
+    assert not remove.done
+    assert reopen.job is None
+    case.apply(Purge(run.time + 10.0))
+    assert case.get(job).state == states.DONE
+    purge = Purge(run.time + 51.0)
+    while True:
+        case.apply(purge)
+        if not purge.count:
+            break
+        purge.count = 0
+    loaded = GetFlow(ID)
+    case.backend.read(loaded)
+    assert loaded.row is None
+
+
+def test_results_beyond_the_limit_are_a_clear_failure(case: Case) -> None:
+    run = Running(case, diamond())
+    run.end("a")
+    op = Gather(run.jobs["b"], 5)
+    case.backend.read(op)
+    assert op.too_large
+    assert "limits.max_message" in op.problem
+
+
+def test_by_reference_a_node_gets_ids(case: Case) -> None:
+    flow = Flow("f")
+    a = flow.call("work", "x", name="a")
+    flow.call("work", a, [a, a], by_reference=True, name="b")
+    run = Running(case, flow)
+    run.end("a")
+    id = job_id(ID, 0)
+    assert run.input("b") == [id.encode(), f'["{id}", "{id}"]'.encode()]
