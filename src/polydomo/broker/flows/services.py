@@ -428,7 +428,8 @@ def result(durable: Durable, request: Request, header: Row, content: bytes) -> N
                 )
                 return
             answer: Row = {"flow": id, "node": node.name, "job": node.job, "state": node.state}
-            if node.state not in states.NODE_ENDED:
+            again = op.row is not None and op.row.state == states.RETRYING and node.state != states.DONE
+            if again or node.state not in states.NODE_ENDED:
                 if not waiting.later():
                     durable.reply(request, {**answer, "error": PENDING, "text": f"node {name!r} has no outcome yet"})
             elif job is not None and node.state != states.SKIPPED:
