@@ -192,7 +192,8 @@ class SimulatedFlow:
         """A worker got these frames of a node. Returns its answer, or b"" if it can never succeed."""
         number = int(frames[0].split()[3])
         if not store.leads or store.epoch != self.world.database.tables.epoch:
-            return result_of(frames)  # a broker that leads no longer: what it runs is not recorded, and may be out of date
+            # A broker that leads no longer: what it runs is not recorded, and may be out of date.
+            return result_of(frames)
         rows = self.world.database.tables.nodes[self.id]
         node = self.flow.nodes[number]
         for source in node.needs:
