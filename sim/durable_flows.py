@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from polydomo.broker.flows import flow as flows
 from polydomo.broker.flows.flow import NodeRow, job_id
@@ -294,7 +294,7 @@ class SimulatedFlow:
             raise Breach(f"{self._named(number)} is dead, and its job is {job.state if job else None}")
 
 
-def expand(value: "list[object]") -> "list[int]":
+def expand(value: "list[Any]") -> "list[int]":
     """The numbers of a list in which [first, last] is a range."""
     found: list[int] = []
     for one in value:
