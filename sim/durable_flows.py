@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from polydomo.broker.flows import flow as flows
 from polydomo.broker.flows.flow import NodeRow, job_id
 from polydomo.broker.jobs import job as states
-from polydomo.model.flow import Flow, Node
+from polydomo.model.flow import Flow, FlowNode
 from polydomo.model.job_messages import make_id, read_answer, write_message
 from polydomo.wire.frames import flat
 from sim.durable_store import Breach, DiskStore
@@ -61,7 +61,7 @@ class SimulatedFlow:
                 given.append(dice.choice(known))
             if known and dice.random() < 0.4:
                 given.append([dice.choice(known) for _ in range(dice.randint(1, 6))])
-            after: list[Node] = [dice.choice(known)] if known and dice.random() < 0.2 else []
+            after: list[FlowNode] = [dice.choice(known)] if known and dice.random() < 0.2 else []
             flow.call(
                 "work",
                 *given,

@@ -36,14 +36,23 @@ class DurableMutant:
 
 
 MUTANTS: list[DurableMutant] = []
+Breaker = Callable[[ExitStack], None]
 
 
-def mutant(says: str, first: int = 1) -> Callable[[Callable[[ExitStack], None]], Callable[[ExitStack], None]]:
-    def add(function: Callable[[ExitStack], None]) -> Callable[[ExitStack], None]:
-        MUTANTS.append(DurableMutant(function.__name__.replace("_", "-"), says, function, first))
-        return function
+def collector(mutants: list[DurableMutant]) -> Callable[..., Callable[[Breaker], Breaker]]:
+    """A decorator that adds a mutant to the list."""
 
-    return add
+    def mutant(says: str, first: int = 1) -> Callable[[Breaker], Breaker]:
+        def add(function: Breaker) -> Breaker:
+            mutants.append(DurableMutant(function.__name__.replace("_", "-"), says, function, first))
+            return function
+
+        return add
+
+    return mutant
+
+
+mutant = collector(MUTANTS)
 
 
 @mutant("a job is acknowledged before it is on disk")

@@ -217,6 +217,7 @@ BUILTIN = Broker(0.0, Counting()).builtin.by_name
 # --- HTTP: path -> (method, path to try, body, right) ---------------------------------------
 
 JOB = "{job}"  # a job of another principal
+FLOW = "{flow}"  # a flow of another principal
 CID = "uAXEAAfY"
 Try = tuple[str, str, bytes, str]
 LINK = b'{"cid":"uAXEAAfY"}'
@@ -231,6 +232,15 @@ HTTP: dict[str, list[Try]] = {
         ("GET", f"/v1/jobs/{JOB}", b"", CALL),
         ("GET", f"/v1/jobs/{JOB}/result", b"", CALL),
         ("DELETE", f"/v1/jobs/{JOB}", b"", CALL),
+    ],
+    "/v1/flows": [
+        ("GET", "/v1/flows", b"", INSPECT),
+        ("POST", "/v1/flows", b'{"node":[{"service":"secret"}]}', CALL),
+        ("GET", f"/v1/flows/{FLOW}", b"", CALL),
+        ("GET", f"/v1/flows/{FLOW}/result/secret-1", b"", CALL),
+        ("POST", f"/v1/flows/{FLOW}/cancel", b"", CALL),
+        ("POST", f"/v1/flows/{FLOW}/retry", b"", CALL),
+        ("DELETE", f"/v1/flows/{FLOW}", b"", CALL),
     ],
     "/v1/dead": [("GET", "/v1/dead", b"", INSPECT)],
     "/v1/schedules": [("GET", "/v1/schedules", b"", INSPECT)],
@@ -277,6 +287,7 @@ CLI: dict[str, tuple[list[str], str]] = {
     "jobs": (["jobs"], INSPECT),
     "dead": (["dead"], INSPECT),
     "schedule": (["schedule", "ls"], INSPECT),
+    "flow": (["flow", "ls"], INSPECT),
     "pause": (["pause", "secret"], ADMIN),
     "resume": (["resume", "secret"], ADMIN),
     "drain": (["drain", "secret"], ADMIN),

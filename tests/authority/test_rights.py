@@ -33,6 +33,7 @@ WHO = (
     "bob",
     "loser",
 )  # no right at all; `call` for one service; the right to everything here, until it was taken away
+FLOW_ORDERS = (b"show", b"steps", b"result", b"cancel", b"retry", b"remove")
 HEADERS = {"content-type": "application/octet-stream"}
 
 
@@ -41,6 +42,7 @@ class Tried(Place):
 
     secret: Worker
     job: str
+    flow: str
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
             .post("/v1/call/secret", content=b"of alice", headers={"prefer": "respond-async"})
             .json()["job"]
         )
+        given = {"name": "of alice", "node": [{"service": "secret"}]}
+        made.flow = made.http("alice").post("/v1/flows", json=given).json()["flow"]
         made.rules = made.rules.replace('call = ["open", "default", "titanic.*", "memodb"]', 'call = ["open"]')
         old = 'who = ["loser"]\ncall = ["open", "titanic.*", "memodb"]\ninspect = true'
         made.change(old, 'who = ["loser"]\nadmin = true')
@@ -122,6 +126,8 @@ def test_built_in_services(place: Tried, who: str) -> None:
     bodies = {
         b"polydomo.submit": b'{"service":"secret"}\nx',
         **{b"polydomo." + name: json.dumps({"job": place.job}).encode() for name in (b"job", b"result", b"cancel")},
+        b"polydomo.flow.start": b'{"name":"n","total":1,"services":["secret"]}',
+        **{b"polydomo.flow." + name: json.dumps({"flow": place.flow}).encode() for name in FLOW_ORDERS},
         b"polydomo.schedule": b'{"name":"n","service":"secret","when":"every 1s"}\nx',
     }
     for name, service in rights.BUILTIN.items():
@@ -152,7 +158,7 @@ def test_endpoints(place: Tried, who: str) -> None:
     link = json.dumps({"cid": cid.headers["location"].rpartition("/")[2]}).encode()
     for tries in rights.HTTP.values():
         for method, path, body, right in tries:
-            path = path.replace(rights.JOB, place.job)
+            path = path.replace(rights.JOB, place.job).replace(rights.FLOW, place.flow)
             kind = "application/json" if body[:1] == b"{" else "application/octet-stream"
             content = link if body == rights.LINK else body
             answer = client.request(method, path, content=content, headers={"content-type": kind})

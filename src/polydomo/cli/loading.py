@@ -38,6 +38,7 @@ PANELS = {
         "job": "jobs",
         "dead": "jobs",
         "schedule": "jobs",
+        "flow": "flows.flow",
     },
     "Control": {"pause": "inspect.control", "resume": "inspect.control", "drain": "inspect.control"},
     "Inspect": {

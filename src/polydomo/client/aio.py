@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self, TypedDict
 
 from polydomo.client.catalog import AsyncCatalog
-from polydomo.client.flows import AsyncRun, FlowClient
+from polydomo.client.flows import AsyncFlowRun, FlowClient
 from polydomo.client.jobs import NOT_LEADER, JobClient, JobOptions, Times
 from polydomo.client.message import Frame, Headers, Result, encode, frames_of
 from polydomo.client.pending import Pending, Single, Stream
@@ -407,15 +407,15 @@ class AsyncClient:
         self._here()
         return await self._catalog.lookup(name, function, DBP_ANSWER_TIME if timeout is None else timeout)
 
-    async def start(self, flow: Flow, key: str | None = None, timeout: float | None = None) -> AsyncRun:
+    async def start(self, flow: Flow, key: str | None = None, timeout: float | None = None) -> AsyncFlowRun:
         """Starts a flow and returns its run once the broker has stored it. Starts with the same ``key`` and the same nodes return the same
         run as long as its results are kept."""
         flows = FlowClient(self.jobs, self._patience(timeout))
-        return AsyncRun(flows, await flows.start(flow, key))
+        return AsyncFlowRun(flows, await flows.start(flow, key))
 
-    def flow(self, id: str, timeout: float | None = None) -> AsyncRun:
+    def flow(self, id: str, timeout: float | None = None) -> AsyncFlowRun:
         """The run of a flow that any client has started."""
-        return AsyncRun(FlowClient(self.jobs, self._patience(timeout)), id)
+        return AsyncFlowRun(FlowClient(self.jobs, self._patience(timeout)), id)
 
     async def flows(self, state: str = "", limit: int = 100, timeout: float | None = None) -> "list[dict[str, Any]]":
         """Flows, the newest first, of any state or of one: running, cancelling, retrying, done, failed or cancelled."""

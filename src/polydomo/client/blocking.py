@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from polydomo.client.aio import AsyncClient
 from polydomo.client.background import Background
-from polydomo.client.flows import Run
+from polydomo.client.flows import FlowRun
 from polydomo.client.message import Frame, Headers, Result
 from polydomo.client.registered import BlockingRegisteredService
 from polydomo.client.retry import Retries
@@ -327,13 +327,13 @@ class Client:
         """Entries of the catalog, by name or by function; see ``AsyncClient.lookup``."""
         return self._background.run(self._client.lookup(name, function=function, timeout=timeout))
 
-    def start(self, flow: Flow, key: str | None = None, timeout: float | None = None) -> Run:
+    def start(self, flow: Flow, key: str | None = None, timeout: float | None = None) -> FlowRun:
         """Starts a flow and returns its run once the broker has stored it; see ``AsyncClient.start``."""
-        return Run(self._background.run(self._client.start(flow, key, timeout)), self._background)
+        return FlowRun(self._background.run(self._client.start(flow, key, timeout)), self._background)
 
-    def flow(self, id: str, timeout: float | None = None) -> Run:
+    def flow(self, id: str, timeout: float | None = None) -> FlowRun:
         """The run of a flow that any client has started."""
-        return Run(self._client.flow(id, timeout), self._background)
+        return FlowRun(self._client.flow(id, timeout), self._background)
 
     def flows(self, state: str = "", limit: int = 100, timeout: float | None = None) -> "list[dict[str, Any]]":
         """Flows, the newest first; see ``AsyncClient.flows``."""

@@ -13,7 +13,7 @@ from polydomo.client.jobs import JobClient
 from polydomo.client.message import Result
 from polydomo.errors import CallFailed, CallTimeout, SettingError
 from polydomo.limits import FLOW_STEPS, RESULT_POLL
-from polydomo.model.flow import Flow, Node
+from polydomo.model.flow import Flow, FlowNode
 from polydomo.model.job_messages import make_id
 
 Row = dict[str, Any]
@@ -23,7 +23,7 @@ AT_ONCE = 32  # results that are fetched at a time
 
 
 @dataclass(frozen=True)
-class Step:
+class FlowStep:
     """A node of a flow has ended."""
 
     node: str
@@ -108,7 +108,7 @@ class FlowClient:
         return found
 
 
-class Progress:
+class FlowProgress:
     """Turns the answers of the broker into steps."""
 
     def __init__(self) -> None:
@@ -116,36 +116,36 @@ class Progress:
         self.done = 0
         self.ended = False
 
-    def read(self, answer: Row) -> list[Step]:
+    def read(self, answer: Row) -> list[FlowStep]:
         total = int(answer["total"])
-        found: list[Step] = []
+        found: list[FlowStep] = []
         for row in answer["steps"]:
             self.done = min(self.done + 1, total)
-            found.append(Step(row["node"], row["state"], self.done, total, row["job"]))
+            found.append(FlowStep(row["node"], row["state"], self.done, total, row["job"]))
         self.position = answer["next"]
         self.ended = answer["state"] in ENDED and self.position >= answer["position"]
         return found
 
 
-def _name(node: str | Node) -> str:
-    return node.name if isinstance(node, Node) else node
+def _name(node: str | FlowNode) -> str:
+    return node.name if isinstance(node, FlowNode) else node
 
 
-class AsyncRun:
+class AsyncFlowRun:
     """One run of a flow. Any client can have it: ``client.flow(id)``."""
 
     def __init__(self, flows: FlowClient, id: str) -> None:
         self._flows = flows
         self.id = id
 
-    async def watch(self) -> AsyncIterator[Step]:
+    async def watch(self) -> AsyncIterator[FlowStep]:
         """Yields a step for each node that has ended, from the first one on, and returns when the flow ends."""
-        progress = Progress()
+        progress = FlowProgress()
         while not progress.ended:
             for step in progress.read(await self._flows.steps(self.id, progress.position, RESULT_POLL)):
                 yield step
 
-    async def result(self, node: str | Node, wait: float | None = None) -> Result:
+    async def result(self, node: str | FlowNode, wait: float | None = None) -> Result:
         """Waits for a node, at most ``wait`` seconds, and returns its result. Raises CallFailed if it is dead, skipped or cancelled."""
         return await self._flows.result(self.id, _name(node), wait)
 
@@ -184,6 +184,16 @@ class AsyncRun:
         rows: list[Row] = (await self._flows.nodes(self.id))["nodes"]
         return rows
 
+    async def graph(self) -> Row:
+        """The flow with ``nodes``, and with ``needs``: pairs of numbers, from a node to one that needs it."""
+        return await self._flows.nodes(self.id, edges=True)
+
+    async def last(self) -> str:
+        """The name of the last node."""
+        total = (await self.info())["total"]
+        found = await self._flows.ask("show", {"flow": self.id, "first": total - 1, "limit": 1})
+        return str(found["nodes"][0]["node"])
+
     async def cancel(self) -> Row:
         """Starts no more nodes, and cancels those that are open."""
         return await self._flows.ask("cancel", {"flow": self.id})
@@ -197,22 +207,22 @@ class AsyncRun:
         await self._flows.ask("remove", {"flow": self.id})
 
 
-class Run:
-    """One run of a flow, for blocking code; see ``AsyncRun``."""
+class FlowRun:
+    """One run of a flow, for blocking code; see ``AsyncFlowRun``."""
 
-    def __init__(self, run: AsyncRun, background: Background) -> None:
+    def __init__(self, run: AsyncFlowRun, background: Background) -> None:
         self._run = run
         self._background = background
         self.id = run.id
 
-    def watch(self) -> Iterator[Step]:
+    def watch(self) -> Iterator[FlowStep]:
         """Yields a step for each node that has ended, from the first one on, and returns when the flow ends."""
-        progress = Progress()
+        progress = FlowProgress()
         while not progress.ended:
             answer = self._background.run(self._run._flows.steps(self.id, progress.position, RESULT_POLL))
             yield from progress.read(answer)
 
-    def result(self, node: str | Node, wait: float | None = None) -> Result:
+    def result(self, node: str | FlowNode, wait: float | None = None) -> Result:
         """Waits for a node, at most ``wait`` seconds, and returns its result. Raises CallFailed if it is dead, skipped or cancelled."""
         return self._background.run(self._run.result(node, wait))
 
@@ -231,6 +241,10 @@ class Run:
     def nodes(self) -> list[Row]:
         """All nodes with their states, attempts and times."""
         return self._background.run(self._run.nodes())
+
+    def graph(self) -> Row:
+        """The flow with ``nodes``, and with ``needs``: pairs of numbers, from a node to one that needs it."""
+        return self._background.run(self._run.graph())
 
     def cancel(self) -> Row:
         """Starts no more nodes, and cancels those that are open."""

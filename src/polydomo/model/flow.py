@@ -18,7 +18,7 @@ PART_HEADER = 128 * KIB  # bytes of the description of nodes in one message: hal
 PART_BODY = 4 * MIB  # bytes of arguments in one message
 
 
-class Node:
+class FlowNode:
     """One call of a flow. Pass it to another call as an argument, and that call gets its result."""
 
     __slots__ = ("flow", "frames", "name", "needs", "number", "row")
@@ -59,15 +59,15 @@ class Flow:
         self.name = name
         self.on_failure = on_failure
         self.reuse = reuse
-        self.nodes: list[Node] = []
+        self.nodes: list[FlowNode] = []
         self.edges = 0
-        self._by_name: dict[str, Node] = {}
+        self._by_name: dict[str, FlowNode] = {}
         self._generated: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def __getitem__(self, name: str) -> Node:
+    def __getitem__(self, name: str) -> FlowNode:
         return self._by_name[name]
 
     def call(
@@ -75,14 +75,14 @@ class Flow:
         service: str,
         *arguments: object,
         name: str = "",
-        after: Sequence[Node] = (),
+        after: Sequence[FlowNode] = (),
         retries: int | Backoff | None = None,
         run_timeout: float | None = None,
         priority: int = 0,
         allow_failure: bool = False,
         by_reference: bool = False,
         reuse: bool | None = None,
-    ) -> Node:
+    ) -> FlowNode:
         """Adds a call of a service. An argument is bytes, text, a JSON value, a node, or a list of nodes. The worker gets one frame for
         each argument, and for a list of nodes one for each of them.
 
@@ -94,7 +94,7 @@ class Flow:
         """
         if len(self.nodes) >= MAX_FLOW_NODES:
             raise SettingError(f"flow {self.name!r}: the limit is {MAX_FLOW_NODES:,} nodes (MAX_FLOW_NODES)")
-        node = Node(self, len(self.nodes), name or self._new_name(service))
+        node = FlowNode(self, len(self.nodes), name or self._new_name(service))
         if node.name in self._by_name:
             raise SettingError(f"node {node.name!r}: the flow has another node with this name")
         if len(node.name.encode("utf-8", "surrogateescape")) > MAX_NODE_NAME:
@@ -134,14 +134,14 @@ class Flow:
         service: str,
         items: Iterable[object],
         *more: object,
-        after: Sequence[Node] = (),
+        after: Sequence[FlowNode] = (),
         retries: int | Backoff | None = None,
         run_timeout: float | None = None,
         priority: int = 0,
         allow_failure: bool = False,
         by_reference: bool = False,
         reuse: bool | None = None,
-    ) -> list[Node]:
+    ) -> list[FlowNode]:
         """Adds one call for each item, with ``more`` as further arguments of each. Returns the nodes."""
         return [
             self.call(
@@ -167,17 +167,17 @@ class Flow:
             name = f"{service}-{number}"
         return name
 
-    def _number(self, node: Node, given: object) -> int:
-        if not isinstance(given, Node) or given.flow is not self:
+    def _number(self, node: FlowNode, given: object) -> int:
+        if not isinstance(given, FlowNode) or given.flow is not self:
             raise SettingError(f"node {node.name!r}: {given!r:.100} is not a node of this flow")
         node.needs.add(given.number)
         return given.number
 
-    def _argument(self, node: Node, value: object) -> object:
+    def _argument(self, node: FlowNode, value: object) -> object:
         """An argument as the broker reads it."""
-        if isinstance(value, Node):
+        if isinstance(value, FlowNode):
             return self._number(node, value)
-        if isinstance(value, list) and all(isinstance(one, Node) for one in value):
+        if isinstance(value, list) and all(isinstance(one, FlowNode) for one in value):
             return ranges([self._number(node, one) for one in value])
         if isinstance(value, str):
             if len(value) <= INLINE:

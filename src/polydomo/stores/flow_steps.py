@@ -319,8 +319,10 @@ class FlowSteps:
         if row.state not in (flows.RUNNING, flows.CANCELLING):
             return
         numbers = self.tables.in_state(row.id, (states.OPEN,), -1, row.total)
-        ids = [job_id(row.id, number) for number in numbers]
-        settled.released.extend(job for job in self.tables.jobs(ids).values() if job.state == states.OPEN)
+        for job in self.tables.jobs([job_id(row.id, number) for number in numbers]).values():
+            if job.state == states.OPEN or job.damage:  # the leader condemns damaged ones
+                job.flow = row.id
+                settled.released.append(job)
 
     def begin(self, op: BeginFlow) -> None:
         tables, row = self.tables, op.row

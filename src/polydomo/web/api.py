@@ -6,6 +6,7 @@ from polydomo.model.broker_api import BrokerApi
 from polydomo.model.service_schema import ServiceSchema
 from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.web.call import CallEndpoint
+from polydomo.web.flows import FlowsEndpoint
 from polydomo.web.idempotency import Idempotency
 from polydomo.web.jobs import DeadEndpoint, JobsEndpoint, SchedulesEndpoint, submit
 from polydomo.web.mcp import McpEndpoint
@@ -42,6 +43,7 @@ class HttpApi:
         site.mount("/v1/jobs", JobsEndpoint())
         site.mount("/v1/dead", DeadEndpoint())
         site.mount("/v1/schedules", SchedulesEndpoint())
+        site.mount("/v1/flows", FlowsEndpoint())
         site.mount("/v1/work", WorkEndpoint(self.workers))
         site.mount("/v1/reply", ReplyEndpoint(self.workers))
         site.mount("/v1/ws", WebSocketEndpoint())

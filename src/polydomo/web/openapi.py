@@ -8,6 +8,7 @@ from urllib.parse import quote
 from polydomo import __version__
 from polydomo.model.service_schema import JSON_ENCODING, TEXT_ENCODING, ServiceSchema
 from polydomo.web.content import JSON, OCTETS, PROBLEM, TEXT
+from polydomo.web.flows import PATHS
 from polydomo.web.schema_page import SchemaPage
 from polydomo.web.session import Endpoint, HttpSession
 from polydomo.wire.http.head import RequestHead
@@ -41,7 +42,9 @@ class OpenApiEndpoint(Endpoint):
         self.schemas = schemas
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
-        session.http.run(SchemaPage(session, self.schemas(session), BEGINNING, path_text, ENDING))
+        page = SchemaPage(session, self.schemas(session), BEGINNING, path_text, ENDING)
+        page.entries.extend(FIXED)
+        session.http.run(page)
 
 
 INFO: Final = {
@@ -51,6 +54,8 @@ INFO: Final = {
 }
 BEGINNING: Final = '{"openapi":"3.1.0","info":' + json.dumps(INFO) + ',"paths":{'
 ENDING: Final = '},"components":{"schemas":{"Problem":' + json.dumps(PROBLEM_SCHEMA) + "}}}"
+
+FIXED: Final = [f"{json.dumps(path)}:{json.dumps(entry)}" for path, entry in PATHS.items()]
 
 
 def path_text(name: str, schema: ServiceSchema) -> str:

@@ -65,9 +65,8 @@ class FlowRow:
         self.cancelled = 0
         self.failed = 0  # of those: not done, without ``allow_failure``
         self.position = 0  # of the last step: each end of a node has the next position
-        self.cursor = (
-            -1
-        )  # slices: RUNNING, nodes without predecessors are released up to this one; RETRYING, reset up to this one
+        # Slices: while it runs, nodes without predecessors are released up to this number; while it is retried, nodes are reset.
+        self.cursor = -1
         self.ended = 0.0
         self.keep = 0.0  # removed after this time; 0: never
         self.damage = ""

@@ -258,6 +258,9 @@ class Jobs:
         for job in released:
             if job.id in self.open:
                 continue
+            if job.damage:
+                self._condemn(job, True)
+                continue
             fresh.append(job)
             self.counters.accepted += 1
             self.adopt(job, now)

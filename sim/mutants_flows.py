@@ -1,0 +1,135 @@
+"""Mutants of flows. Some seed of ``sim.durable`` must find each of them."""
+
+from contextlib import ExitStack
+from typing import Any
+
+from polydomo.broker.flows import flow as flows
+from polydomo.broker.flows.flow import NodeRow
+from polydomo.broker.flows.flows import Flows
+from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.durable import Durable
+from polydomo.broker.jobs.job import Job
+from polydomo.broker.jobs.jobs import Jobs
+from polydomo.model.flow_messages import Template
+from polydomo.stores.flow_memory import MemoryFlows
+from polydomo.stores.flow_steps import FlowChange, FlowSteps
+from sim.mutants_durable import DurableMutant, collector
+from sim.replacing import swap
+
+MUTANTS: list[DurableMutant] = []
+mutant = collector(MUTANTS)
+
+
+@mutant("a node is released while one that it needs is still open")
+def released_too_early(stack: ExitStack) -> None:
+    def make(take: Any) -> Any:
+        def mutated(self: MemoryFlows, flow: str, counts: dict[int, int]) -> list[NodeRow]:
+            found: list[NodeRow] = take(self, flow, counts)
+            for node in found:
+                node.pending = max(0, node.pending - 1)
+            return found
+
+        return mutated
+
+    swap(stack, MemoryFlows, "take", make)
+
+
+@mutant("a node that is released twice is started twice")
+def released_twice(stack: ExitStack) -> None:
+    def make(adopt: Any) -> Any:
+        def mutated(self: Jobs, released: list[Job]) -> int:
+            for job in released:
+                self.open.pop(job.id, None)
+            return int(adopt(self, released))
+
+        return mutated
+
+    swap(stack, Jobs, "adopt_released", make)
+
+
+@mutant("nodes run although one that they need has failed")
+def skipped_node_runs(stack: ExitStack) -> None:
+    swap(stack, NodeRow, "fails", lambda fails: lambda self: False)
+
+
+@mutant("what a transaction released is lost with its answer")
+def lost_release(stack: ExitStack) -> None:
+    swap(stack, FlowSteps, "_again", lambda again: lambda self, row, settled: None)
+
+
+@mutant("an outcome that is written again is counted again")
+def counted_twice(stack: ExitStack) -> None:
+    def make(light: Any) -> Any:
+        def mutated(self: MemoryFlows, flow: str, numbers: list[int]) -> list[NodeRow]:
+            found: list[NodeRow] = light(self, flow, numbers)
+            for node in found:
+                node.state = states.OPEN if node.state == states.DONE else node.state
+            return found
+
+        return mutated
+
+    swap(stack, MemoryFlows, "light", make)
+
+
+@mutant("a new leader does not continue what the old one has left")
+def not_continued(stack: ExitStack) -> None:
+    def make(load: Any) -> Any:
+        def mutated(self: Flows, rows: Any) -> None:
+            following, self._next = self._next, lambda id: None  # type: ignore[method-assign]
+            load(self, rows)
+            self._next = following  # type: ignore[method-assign]
+
+        return mutated
+
+    swap(stack, Flows, "load", make)
+
+
+@mutant("results are passed on in the wrong order")
+def wrong_order(stack: ExitStack) -> None:
+    def make(nodes: Any) -> Any:
+        def mutated(self: Template, results: dict[int, bytes]) -> Any:
+            self.arguments = [value[::-1] if isinstance(value, list) else value for value in self.arguments]
+            return nodes(self, results)
+
+        return mutated
+
+    swap(stack, Template, "fill", make)
+
+
+@mutant("any principal may use a flow")
+def anybodys_flow(stack: ExitStack) -> None:
+    swap(stack, Durable, "denial_of_flow", lambda denial: lambda self, request, row: "")
+
+
+@mutant("a retry does not count what a node waits for")
+def retried_at_once(stack: ExitStack) -> None:
+    swap(stack, MemoryFlows, "sources", lambda sources: lambda self, flow, targets: [])
+
+
+@mutant("a node that was done when its flow was cancelled is told of after a retry")
+def told_after_retry(stack: ExitStack) -> None:
+    def make(reset: Any) -> Any:
+        def mutated(self: FlowChange) -> None:
+            untold = self.tables.untold
+            self.tables.untold = lambda flow, most: []  # type: ignore[method-assign]
+            reset(self)
+            self.tables.untold = untold  # type: ignore[method-assign]
+
+        return mutated
+
+    swap(stack, FlowChange, "_reset", make)
+
+
+@mutant("two failures skip the same node twice")
+def skipped_twice(stack: ExitStack) -> None:
+    def make(take: Any) -> Any:
+        def mutated(self: FlowChange, node: NodeRow, state: str, when: float) -> None:
+            take(self, node, state, when)
+            if state == flows.SKIPPED:
+                del self.changed[node.number]
+                self.tables.update_nodes(self.row.id, [node])
+                node.state = flows.WAITING
+
+        return mutated
+
+    swap(stack, FlowChange, "end", make)

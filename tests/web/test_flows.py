@@ -1,0 +1,105 @@
+"""Flows over HTTP, with a real HTTP client."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+import polydomo.testing
+from polydomo import Worker
+from polydomo.testing import Broker
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with polydomo.testing.broker(jobs=True) as broker:
+        worker = Worker(broker.url)
+        worker.add("upper", lambda call: call.text.upper())
+        worker.add("join", lambda call: b" ".join(call.frames))
+        with worker:
+            yield broker
+
+
+def ask(broker: Broker, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+    url = broker.url.replace("tcp://", "http://") + path
+    data = json.dumps(body).encode() if body is not None else None
+    try:
+        with urlopen(
+            Request(url, data, {"Content-Type": "application/json", **headers}, method=method), timeout=60
+        ) as answer:
+            text = answer.read()
+            return answer.status, json.loads(text) if answer.headers["Content-Type"].startswith(
+                "application/json"
+            ) else text
+    except HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+FLOW = {
+    "name": "nightly",
+    "node": [
+        {"name": "words", "service": "upper", "map": ["a", "b"]},
+        {"name": "all", "service": "join", "args": [{"node": "words"}, "!"]},
+    ],
+}
+
+
+def test_a_flow_is_started_followed_and_removed(broker: Broker) -> None:
+    status, row = ask(broker, "POST", "/v1/flows", FLOW, **{"Idempotency-Key": "k"})
+    assert status == 201
+    id = row["flow"]
+    status, events = ask(broker, "GET", f"/v1/flows/{id}", Accept="text/event-stream")
+    assert status == 200
+    names = [line.removeprefix("event: ") for line in events.decode().splitlines() if line.startswith("event: ")]
+    assert names == ["step", "step", "step", "end"]
+    assert ask(broker, "POST", "/v1/flows", FLOW, **{"Idempotency-Key": "k"}) == (
+        200,
+        {"flow": id, "state": "done", "repeated": True},
+    )
+    status, row = ask(broker, "GET", f"/v1/flows/{id}?edges=true")
+    assert (status, row["state"], row["needs"]) == (200, "done", [[0, 2], [1, 2]])
+    assert [node["state"] for node in row["nodes"]] == ["done", "done", "done"]
+    assert ask(broker, "GET", f"/v1/flows/{id}/result/all") == (200, b"A B !")
+    status, rows = ask(broker, "GET", "/v1/flows")
+    assert [found["flow"] for found in rows] == [id]
+    assert ask(broker, "POST", f"/v1/flows/{id}/retry")[0] == 400
+    assert ask(broker, "DELETE", f"/v1/flows/{id}")[0] == 200
+    assert ask(broker, "GET", f"/v1/flows/{id}")[0] == 404
+    other = {**FLOW, "node": FLOW["node"][:1]}
+    ask(broker, "POST", "/v1/flows", FLOW, **{"Idempotency-Key": "x"})
+    assert ask(broker, "POST", "/v1/flows", other, **{"Idempotency-Key": "x"})[0] == 422
+
+
+def test_a_flow_of_several_parts_is_cancelled_and_retried(broker: Broker) -> None:
+    flow = {"name": "f", "node": [{"name": "n", "service": "nobody", "map": list(range(1100))}]}
+    status, row = ask(broker, "POST", "/v1/flows", flow)
+    assert status == 201
+    path = f"/v1/flows/{row['flow']}"
+    assert ask(broker, "POST", f"{path}/cancel")[0] == 200
+    status, events = ask(broker, "GET", path, Accept="text/event-stream")
+    assert events.count(b"event: step") == 1100
+    assert ask(broker, "GET", path)[1]["state"] == "cancelled"
+    assert ask(broker, "POST", f"{path}/retry")[1]["state"] == "retrying"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/v1/flows", [1], 400),
+        ("POST", "/v1/flows", {"node": [{"service": "x", "after": ["y"]}]}, 400),
+        ("POST", "/v1/flows/nonsense/cancel", None, 400),
+        ("POST", "/v1/flows/x/y", None, 404),
+        ("GET", "/v1/flows/x/y", None, 404),
+        ("GET", "/v1/flows/01KDVDNA000000000000000000", None, 404),
+        ("DELETE", "/v1/flows", None, 405),
+    ],
+)
+def test_what_cannot_be_done(broker: Broker, method: str, path: str, body: object, status: int) -> None:
+    assert ask(broker, method, path, body)[0] == status
+
+
+def test_openapi_has_the_paths(broker: Broker) -> None:
+    assert "/v1/flows/{id}" in ask(broker, "GET", "/openapi.json")[1]["paths"]
