@@ -199,7 +199,7 @@ class SimulatedFlow:
         for source in node.needs:
             if rows[source].state not in flows.NODE_ENDED:
                 raise Breach(f"{self._named(number)} runs, but {source}, which it needs, is {rows[source].state}")
-            if rows[source].fails():
+            if has_failed(rows[source]):
                 raise Breach(f"{self._named(number)} runs, but {source}, which it needs, has failed")
         wanted = self._inputs(number)
         if wanted is not None and frames != wanted:
@@ -262,7 +262,7 @@ class SimulatedFlow:
         if (
             counts != [row.done, row.dead, row.cancelled, row.skipped]
             or row.over() != row.total
-            or row.failed != sum(node.fails() for node in nodes.values())
+            or row.failed != sum(has_failed(node) for node in nodes.values())
         ):
             raise Breach(f"flow {self.id} counts {row.done}, {row.dead}, {row.cancelled}, {row.skipped}: {counts}")
         last = max(node.position for node in nodes.values())
@@ -272,7 +272,7 @@ class SimulatedFlow:
     def _check_node(self, number: int, node: NodeRow, nodes: "dict[int, NodeRow]", state: str) -> None:
         database = self.world.database
         job = database.tables.jobs.get(node.job)
-        failing = [source for source in self.flow.nodes[number].needs if nodes[source].fails()]
+        failing = [source for source in self.flow.nodes[number].needs if has_failed(nodes[source])]
         if node.state not in flows.NODE_ENDED:
             raise Breach(f"{self._named(number)} is {node.state}")
         if node.state == flows.SKIPPED and not failing:
@@ -292,6 +292,11 @@ class SimulatedFlow:
                 raise Breach(f"{self._named(number)} has the result {job.result if job else None!r}")
         elif node.state == states.DEAD and (job is None or job.state != states.DEAD):
             raise Breach(f"{self._named(number)} is dead, and its job is {job.state if job else None}")
+
+
+def has_failed(node: NodeRow) -> bool:
+    """Whether the nodes that need it must not run; written apart from the rules that are tested."""
+    return node.state in (states.DEAD, flows.SKIPPED, states.CANCELLED) and not node.allowed
 
 
 def expand(value: "list[Any]") -> "list[int]":

@@ -25,7 +25,7 @@ def expected(path: Path) -> str:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_example_prints_the_documented_output(path: Path) -> None:
-    with testing.broker() as broker:
+    with testing.broker(jobs=True) as broker:
         run = subprocess.run(
             [sys.executable, str(path)],
             env={**os.environ, "POLYDOMO_TO": broker.url},

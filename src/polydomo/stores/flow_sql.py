@@ -27,6 +27,7 @@ NODE_COLUMNS = (
     "flow, number, name, service, job, body, settings, priority, allowed, checks, pending, state, telling, position, ended, "
     "tries"
 )
+EDGE_COLUMNS = "flow, source, target"
 LIGHT_COLUMNS = "number, name, job, allowed, pending, state, telling, position, ended, tries"
 MOST_VALUES = 256
 

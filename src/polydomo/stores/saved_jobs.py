@@ -1,4 +1,4 @@
-"""Copies jobs, schedules and pauses of a damaged SQLite file into a new one."""
+"""Copies jobs, flows, schedules and pauses of a damaged SQLite file into a new one."""
 
 import sqlite3
 import time
@@ -9,6 +9,7 @@ from polydomo.broker.jobs.job import ENDED
 from polydomo.limits import JOB_KEEP_DEAD
 from polydomo.stores.backend import SCHEMA
 from polydomo.stores.checks import job_of, job_values
+from polydomo.stores.flow_sql import EDGE_COLUMNS, FLOW_COLUMNS, NODE_COLUMNS
 from polydomo.stores.salvage import Copying, SalvagedTable
 from polydomo.stores.sql_ops import CHECKS, COLUMNS, SCHEDULE_COLUMNS
 
@@ -30,8 +31,18 @@ TABLES_TO_SAVE = (
     ),
     SalvagedTable("schedules", SCHEDULE_COLUMNS, "name"),
     SalvagedTable("paused", "service, checks", "service"),
+    SalvagedTable("flows", FLOW_COLUMNS, "id"),
+    SalvagedTable("flow_nodes", NODE_COLUMNS, "flow, number"),
+    SalvagedTable("flow_edges", EDGE_COLUMNS, "flow, source, target"),
     SalvagedTable("lease", "one, schema, epoch", "one"),
 )
+COPIED = {
+    "schedules": SCHEDULE_COLUMNS,
+    "paused": "service, checks",
+    "flows": FLOW_COLUMNS,
+    "flow_nodes": NODE_COLUMNS,
+    "flow_edges": EDGE_COLUMNS,
+}
 
 
 class JobsCopy(Copying):
@@ -48,9 +59,8 @@ class JobsCopy(Copying):
             epoch = row[2] if isinstance(row[2], int) else 0
             new.execute("INSERT OR REPLACE INTO lease VALUES (1, ?, ?)", (SCHEMA, epoch))
         else:
-            columns = SCHEDULE_COLUMNS if table == "schedules" else "service, checks"
             marks = ", ".join("?" * len(row))
-            new.execute(f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})", tuple(row))
+            new.execute(f"INSERT OR IGNORE INTO {table} ({COPIED[table]}) VALUES ({marks})", tuple(row))
 
     def _job(self, new: sqlite3.Connection, row: Sequence[Any]) -> None:
         text = f"INSERT OR IGNORE INTO jobs ({COLUMNS}, collected) VALUES ({', '.join('?' * (CHECKS + 2))})"
