@@ -260,3 +260,31 @@ def test_charts_show_the_past_and_read_values(browser: Any, plant: Plant) -> Non
         one.page.wait_for_function("location.hash.includes('range=15m')")
         one.page.reload()
         one.page.wait_for_selector('button[aria-pressed="true"] >> text=15 min')
+
+
+def test_requests_appear_live_and_can_be_paused(browser: Any, plant: Plant) -> None:
+    with Page(browser, plant.broker) as one, Client(plant.broker.url) as client:
+
+        def call() -> None:
+            with contextlib.suppress(PolydomoError):
+                client.call("paint", "7")
+
+        def lanes() -> bool:
+            call()
+            shown = " ".join(one.page.locator(".lanes li").all_inner_texts())
+            return "good-1 (w" in shown and "bad-1 (w" in shown
+
+        one.open("live")
+        one.until(lanes, "a lane for each worker")
+        one.check("live")
+        one.page.get_by_role("button", name="Pause").click()
+        one.page.get_by_role("button", name="Continue").wait_for()
+        one.open("traffic")
+
+        def boxes() -> bool:
+            call()
+            shown = " ".join(one.page.locator(".traffic a").all_text_contents())
+            return "paint" in shown and "good-1" in shown
+
+        one.until(boxes, "a box for the service and its worker")
+        one.check("traffic")

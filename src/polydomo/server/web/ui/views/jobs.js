@@ -73,7 +73,7 @@ export function show(place, _parameter, query) {
   place.append(limit);
   const path = () => `/v1/jobs?${new URLSearchParams(Object.entries({ page: "1", limit: MOST, state: chosen, service }).filter(([, value]) => value))}`;
   const start = () => poll(path, (found) => {
-    rows = found.jobs || found;
+    rows = found.jobs;
     for (const job of picked) if (!rows.some((row) => row.job === job)) picked.delete(job);
     tabs.counts(countsOf(found));
     jobs.set(rows);
