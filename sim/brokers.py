@@ -50,6 +50,7 @@ EXTENSIONS = Extensions(
     deadline_jobs=True,
     window=True,
     fail=True,
+    catalog=True,
     max_message=MAX_MESSAGE,
 ).encode()
 SYNC = 1.5  # seconds between two writes of the journal

@@ -26,6 +26,7 @@ def recognise(first: Message, watcher: "Watcher", link: Link, name: str) -> "Dia
         ([b"", DCP], DcpDialog),
         ([b"", EMQP], EmqpDialog),
         ([b"PDBR01"], BridgeDialog),
+        ([b"", b"UwU"], DbpDialog),
     ]
     for beginning, kind in kinds:
         if first[: len(beginning)] == beginning:
@@ -79,6 +80,39 @@ class BridgeDialog(Dialog):
                 self.breach("unasked", f"{frames[1].decode()} to {frames[2]!r}, which is not open")
             if frames[1] != b"PARTIAL":
                 self.theirs.pop(frames[2], None)
+
+
+class DbpDialog(Dialog):
+    """A service of the catalog. "S: READY, Repeat: B: REQUEST, S: REPLY": if it takes requests, it gets one after the other."""
+
+    protocol = "dbp"
+    strict = True
+
+    def __init__(self, watcher: "Watcher", name: str) -> None:
+        super().__init__(watcher, name)
+        self.approved = False
+        self.open = False  # a request has no reply yet
+
+    def heard(self, frames: Message) -> None:
+        if len(frames) < 3:
+            return
+        if frames[1] in (b"</3", b"<\\3"):
+            self.parted = self.parted or "the peer"
+        elif frames[1] in (b"o_O", b"(O_O)"):
+            self.open = False
+
+    def said(self, frames: Message) -> None:
+        super().said(frames)
+        if frames[1] == b"OwO":
+            self.approved = True
+        elif frames[1] == b"</3":
+            self.parted = "the broker"
+        elif frames[1] == b"u_U":
+            if not self.approved:
+                self.breach("unasked-job", "got a request before it was registered")
+            if self.open:
+                self.breach("unasked-job", "got a request before it replied to the last one")
+            self.open = True
 
 
 class MdpDialog(Dialog):

@@ -6,14 +6,16 @@ from typing import Any
 
 from polydomo import limits
 from polydomo.broker.broker import Broker
+from polydomo.broker.catalog.bridged_entries import BridgedEntries
 from polydomo.broker.catalog.catalog import Catalog
+from polydomo.broker.catalog.service_workers import ServiceWorkers
 from polydomo.broker.catalog.udp_heartbeats import BEAT, UdpHeartbeats
 from polydomo.broker.cluster.bridging import Bridging
 from polydomo.broker.cluster.siblings import Siblings
 from polydomo.broker.identity import identity
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.durable_order import DurableOrder
-from polydomo.broker.requests import queues
+from polydomo.broker.requests import dispatch, queues
 from polydomo.broker.requests.admission import Admission
 from polydomo.broker.topics.relayed import RelayedPublications
 from polydomo.broker.topics.subscriptions import Subscriptions
@@ -247,6 +249,46 @@ def catalog_keeps_the_silent(stack: ExitStack) -> None:
 @mutant("a look-up of one service returns all services", *CATALOG)
 def lookup_returns_all(stack: ExitStack) -> None:
     swap(stack, DbpSession, "_info", lambda info: lambda self, body: info(self, []))
+
+
+BRIDGED_CATALOG = [*BRIDGED, "catalog=2"]
+TAKING = ["taking=2", *both("mdx,mdx,mdx"), "pace=0.3", "max_services=64"]
+
+
+@mutant("a bridge that connects again is not told of the registered services", *BRIDGED_CATALOG, "cut=1")
+def bridge_not_told_of_entries(stack: ExitStack) -> None:
+    def make(opened: Any) -> Any:
+        def mutated(self: BridgedEntries, worker: Worker) -> None:
+            opened(self, worker)
+            self.pending.pop(worker, None)
+
+        return mutated
+
+    swap(stack, BridgedEntries, "opened", make)
+
+
+@mutant("a service that has left stays in the catalogs of other brokers", *BRIDGED_CATALOG)
+def bridged_entries_stay(stack: ExitStack) -> None:
+    swap(stack, BridgeSession, "withdraw_entry", lambda withdraw: lambda self, name: None)
+
+
+@mutant("a service of the catalog gets a second request before it has replied", *TAKING)
+def two_requests_over_dbp(stack: ExitStack) -> None:
+    def make(begin: Any) -> Any:
+        def mutated(self: ServiceWorkers) -> None:
+            new = list(self._new)
+            begin(self)
+            for worker in new:
+                dispatch.add_credit(self._state, worker)
+
+        return mutated
+
+    swap(stack, ServiceWorkers, "begin", make)
+
+
+@mutant("a service that is lost from the catalog keeps its request", *TAKING, "worker_freeze=1", "slow=0.5")
+def lost_entry_keeps_its_worker(stack: ExitStack) -> None:
+    swap(stack, ServiceWorkers, "ended", lambda ended: lambda self, entry: None)
 
 
 # --- topics ----------------------------------------------------------------------------------------------------------------

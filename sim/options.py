@@ -27,6 +27,7 @@ class Options:
     workers: list[str] = field(default_factory=lambda: ["mdx"])
     nng: bool = False  # memo01 peers behave like NNG: they resend requests and reconnect
     catalog: int = 0  # number of DBP services, and of clients that look them up
+    taking: int = 0  # number of services whose worker is a DBP service that takes requests
     topics: int = 0  # number of publishers, and of subscribers
     trouble: float = 30.0  # simulated seconds before everything heals
     pace: float = 1.0  # seconds between two bursts of one client
@@ -219,6 +220,9 @@ def draw(seed: int) -> Options:
         options.unattended = rng.choice((0.3, 2.0))
     if secured and rng.random() < 0.5:
         options.trespass = rng.choice((0.5, 2.0))
+    if rng.random() < 0.15 and not secured:
+        options.taking = rng.choice((1, 2))
+        options.max_services += options.taking
     return options
 
 

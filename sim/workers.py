@@ -252,7 +252,8 @@ class Worker(Peer):
             end.partial(delivery, [execution.part(f"p{number}")])
         self.note("answer", execution.tag, execution.number)
         end.final(delivery, [execution.part("end"), b"..."])
-        if self.protocol != "memo" and trouble and rng.random() < options.repeating:
+        # memo01 has ids for that, and DBP takes a second reply for the reply to the next request.
+        if self.protocol not in ("memo", "dbp") and trouble and rng.random() < options.repeating:
             self.world.count("repeated reply")
             replies = [message for message in end.out if any(execution.part("end") in frame for frame in message)]
             end.out += replies

@@ -54,6 +54,8 @@ class World:
         self.hurrying = 0.0  # until when a peer exceeds its quota
         self.largest = 41_000 if options.big else 200  # bytes of a body
         self.services = [b"s%d" % i for i in range(options.services)]
+        self.taking = [b"d%d" % i for i in range(options.taking)]  # each has one worker, which speaks DBP
+        self.services += self.taking
         secured = options.curve or options.intruder or options.rights or options.trespass
         self.keys = Keys(options.seed) if secured else None
         self.nodes = [
@@ -79,7 +81,8 @@ class World:
         number = 0
         for node in self.nodes:
             # Every service has a worker at every broker, or, if brokers are bridged, at one of them.
-            offered = [*self.services, *([FORWARD_TO] if options.forwarding or options.trespass else [])]
+            offered = [name for name in self.services if name not in self.taking]
+            offered += [*([FORWARD_TO] if options.forwarding or options.trespass else [])]
             crew = max(len(offered), len(options.workers))
             for i in range(crew):
                 protocol = options.workers[i % len(options.workers)]
@@ -95,9 +98,15 @@ class World:
                         continue
                 self.workers.append(Worker(self, f"w{number}", node, protocol, services))
                 number += 1
+        for i, service in enumerate(self.taking):
+            # At process 0, which has the catalog; where brokers are not bridged, at each of them.
+            for j, node in enumerate(self.nodes[:1] if options.bridged else self.nodes):
+                self.workers.append(Worker(self, f"wd{i}{j}", node, "dbp", [service]))
         node = self.nodes[0]
         for i, name in enumerate(self.catalog_names):
-            self.keepers += [CatalogService(self, name, node), CatalogClient(self, f"q{i}", node)]
+            # In bridged worlds, the client is at the other end of the chain.
+            asked = self.nodes[-1] if options.bridged and not options.siblings else node
+            self.keepers += [CatalogService(self, name, node), CatalogClient(self, f"q{i}", asked)]
         for i in range(options.topics):
             publisher = Publisher(self, f"p{i}", node)
             # In bridged worlds, the subscriber is at the other end of the chain.
@@ -183,6 +192,8 @@ class World:
                 self.breach("liveness", f"{keeper.name} gets no answer in a healthy world")
             elif isinstance(keeper, Subscriber) and keeper.last <= before[keeper.publisher]:
                 self.breach("liveness", f"{keeper.name} has received nothing new in a healthy world")
+        if self.options.bridged and self.catalog_names:
+            self._check_bridged_catalog()
         # Durable requests wait for their jobs, and can fill a small window between two processes until then.
         narrow = self.options.siblings and self._narrow
         for call in self.probes:
@@ -191,6 +202,23 @@ class World:
             if call.outcome != "reply":
                 text = f"{call.tag} to {call.service!r} in a healthy world ended as {call.outcome or 'nothing'}"
                 self.breach("liveness", text, call.tag)
+
+    def _check_bridged_catalog(self) -> None:
+        """A registered service is in the catalog of every broker, and one that has left is in none."""
+
+        def missing(name: str) -> "list[str]":
+            return [node.name for node in self.nodes if node.broker.directory.lookup(name) is None]
+
+        self._until(self.scheduler.now + PROBE, lambda: not any(map(missing, self.catalog_names)))
+        for name in self.catalog_names:
+            if missing(name):
+                self.breach("catalog", f"{name} is not in the catalog of {missing(name)}")
+        first = next(keeper for keeper in self.keepers if isinstance(keeper, CatalogService))
+        first.leave()
+        self._until(self.scheduler.now + PROBE, lambda: len(missing(first.name)) == len(self.nodes))
+        known = [node.name for node in self.nodes if node.name not in missing(first.name)]
+        if known:
+            self.breach("catalog", f"{first.name} has left, and is still in the catalog of {known}")
 
     @property
     def _narrow(self) -> bool:

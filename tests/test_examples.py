@@ -2,6 +2,7 @@
 
 import ast
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from polydomo import testing
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -29,6 +31,21 @@ def test_the_example_prints_the_documented_output(path: Path) -> None:
         run = subprocess.run(
             [sys.executable, str(path)],
             env={**os.environ, "POLYDOMO_TO": broker.url},
+            capture_output=True,
+            text=True,
+            timeout=250,
+            check=False,
+        )
+    assert (run.returncode, run.stdout) == (0, expected(path)), run.stderr
+
+
+def test_the_node_of_the_catalog_finds_the_broker_by_its_beacon() -> None:
+    path = ROOT / "examples" / "catalog_node.py"
+    port = free_port(socket.SOCK_DGRAM)
+    with testing.broker(settings={"dbp.beacon": f"127.0.0.1:{port}"}):
+        run = subprocess.run(
+            [sys.executable, str(path)],
+            env={**os.environ, "POLYDOMO_TO": f"discover://127.0.0.1:{port}"},
             capture_output=True,
             text=True,
             timeout=250,
