@@ -12,6 +12,7 @@ from polydomo.model.tuning import Tuning
 from polydomo.native import is_compiled
 from tests.authority.test_bridges import IDENTITY, Hostile, node_with
 from tests.broker.net import Net, Node
+from tests.forms import replaces_core
 
 HERE = "192.0.2.1"
 
@@ -259,6 +260,7 @@ def test_information_that_is_not_believed(hostile: Announcing, info: bytes) -> N
 
 
 @pytest.mark.skipif(is_compiled(), reason="compiled code contains its limits")
+@replaces_core
 def test_the_entries_of_bridges_are_bounded_and_charged(hostile: Announcing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bridged_entries, "MAX_SERVICES", 5)
     monkeypatch.setattr(bridged_entries, "MAX_CATALOG_BYTES", 4000)
