@@ -30,7 +30,7 @@ export function show(place, chosen) {
 }
 
 function services(document, chosen) {
-  const paths = Object.entries(document.paths || {});
+  const paths = callable(document);
   if (!paths.length) return empty("No worker describes its service. A Python function with type annotations does. Every service can be called with the form below.");
   return paths.map(([path, item]) => service(document, path, item.post, chosen));
 }
@@ -51,12 +51,17 @@ function service(document, path, operation, chosen) {
   return element;
 }
 
+/** The paths of typed services; the document has other endpoints too. */
+function callable(document) {
+  return Object.entries(document.paths || {}).filter(([path, item]) => path.startsWith("/v1/call/") && item.post);
+}
+
 /** The form of one service: made from its schema if it has one. */
 export function tryForm(name) {
   const place = h("div", null, "Loading …");
   const plain = () => form(() => `/v1/call/${encodeURIComponent(name)}`, "application/octet-stream", textBody());
   get("/openapi.json").then((document) => {
-    const found = Object.entries(document.paths || {}).find(([, item]) => item.post.operationId === name);
+    const found = callable(document).find(([, item]) => item.post.operationId === name);
     put(place, found ? typedForm(document, found[0], found[1].post) : plain());
   }).catch(() => put(place, plain()));
   return place;
