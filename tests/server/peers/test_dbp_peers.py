@@ -4,6 +4,7 @@ import json
 import struct
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import zmq
@@ -11,6 +12,9 @@ import zmq
 import polydomo.testing
 from polydomo import Client, Worker
 from polydomo.errors import CallFailed, SettingError
+from polydomo.journal.reading.audit import audit
+from polydomo.journal.reading.reader import Reader
+from polydomo.journal.schema import KINDS
 from polydomo.server.settings.sections import Dbp
 from polydomo.server.settings.settings import Settings
 
@@ -154,6 +158,26 @@ def test_a_service_that_is_lost_returns_its_request(peers: Peers) -> None:
         peers.broker.wait_until(lambda server: server.broker.counters.stale == 1)
         say(other, b"o_O", b"picture")
         assert pending.result().frames == [b"picture"]
+
+
+def test_the_journal_of_a_lost_service_passes_the_audit(context: "zmq.Context[Socket]", tmp_path: Path) -> None:
+    with polydomo.testing.broker(settings={"journal.level": "messages", "data": str(tmp_path)}) as broker:
+        peers = Peers(context, broker)
+        lost = peers.register(TAKES, heartbeat=0.1)
+        with Client(broker.url) as client:
+            pending = client.submit("camera", b"take")
+            while lost.recv_multipart()[1] != b"u_U":
+                pass
+            broker.wait_until(lambda server: not server.broker.catalog.active_entries())
+            other = peers.register(TAKES, heartbeat=30)
+            assert hear(other) == [b"u_U", b"take"]
+            say(other, b"o_O", b"picture")
+            assert pending.result().frames == [b"picture"]
+    reader = Reader([tmp_path / "journal"])
+    rows = [row for kind in KINDS for row in reader.rows(kind)]
+    assert audit(rows) == []
+    ended = [row for row in rows if row.get("service") == "camera" and row.get("attempts") == 2]
+    assert [row["outcome"] for row in ended] == ["ok"]
 
 
 def test_a_lost_service_that_registers_again_on_its_old_connection_is_disconnected(
