@@ -16,7 +16,7 @@ SOURCE = Path(polydomo.__file__).parent
 HOME = SOURCE / "broker" / "requests" / "transitions.py"
 
 # Other classes that have a state, by the variable that holds an instance.
-OTHERS = {"self", "worker", "service", "entry", "job", "link"}
+OTHERS = {"self", "worker", "service", "entry", "job", "link", "node", "row"}  # the last two: of a flow
 
 
 def assignments(path: Path) -> list[str]:
