@@ -285,8 +285,7 @@ class SimulatedFlow:
             return
         if node.state == states.DONE:
             wanted = self._inputs(number)
-            found = [database.tables.jobs.get(job_id(self.id, source)) for source in self.flow.nodes[number].needs]
-            if any(one is not None and one.reopened() for one in found):
+            if any(nodes[source].position > node.position for source in self.flow.nodes[number].needs):
                 wanted = None  # it got the failure of a node that was retried since
             if job is None or (wanted is not None and flat(job.result) != result_of(wanted)):
                 raise Breach(f"{self._named(number)} has the result {job.result if job else None!r}")
