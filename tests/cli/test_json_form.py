@@ -105,6 +105,7 @@ ELSEWHERE = {
     "replay",  # below: it needs a journal with payloads
     "query",  # rows as the query names them
     "memo ls",  # empty here; tests/cli/calls/test_typed_calls.py
+    "memo heads",  # empty here; tests/cli/inspect/test_memo_nodes.py
     "flow start", "flow ls", "flow show", "flow watch", "flow cancel", "flow retry",  # tests/cli/flows
     "cancel", "dead retry", "dead drop",  # one id and a word; tests/cli/test_jobs.py
 }  # fmt: skip
