@@ -29,7 +29,8 @@ def test_many_large_schemas() -> None:
             assert grown >= count * len(json.dumps(schema))
             for _ in range(2):  # built, and then put together from what was built
                 document = http.get("/openapi.json").json()
-                assert sorted(document["paths"]) == [f"/v1/call/{name}" for name in names]
+                calls = [path for path in document["paths"] if path.startswith("/v1/call/")]
+                assert sorted(calls) == [f"/v1/call/{name}" for name in names]
                 body = document["paths"][f"/v1/call/{names[0]}"]["post"]["requestBody"]["content"]["application/json"]
                 assert body["schema"] == schema["input"]
                 listed = http.post("/mcp", json={"jsonrpc": "2.0", "id": '"tools":[', "method": "tools/list"}).json()

@@ -75,11 +75,8 @@ def test_json_of_a_typed_service_is_returned_as_it_is(http: httpx.Client) -> Non
 
 def test_openapi(http: httpx.Client) -> None:
     document = http.get("/openapi.json").json()
-    assert document["openapi"] == "3.1.0" and set(document["paths"]) == {
-        "/v1/call/add",
-        "/v1/call/count",
-        "/v1/call/upper",
-    }
+    calls = {path for path in document["paths"] if path.startswith("/v1/call/")}
+    assert document["openapi"] == "3.1.0" and calls == {"/v1/call/add", "/v1/call/count", "/v1/call/upper"}
     operation = document["paths"]["/v1/call/add"]["post"]
     assert operation["requestBody"]["content"]["application/json"]["schema"]["required"] == ["a"]
     assert operation["responses"]["200"]["content"]["application/json"]["schema"] == {"type": "integer"}

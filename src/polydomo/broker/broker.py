@@ -7,6 +7,8 @@ turn, ``tick`` once a second, and ``was_suspended`` when the process did not run
 ``requests.transitions`` has the states of a request, and is the only module that changes them.
 """
 
+from collections.abc import Callable
+
 from polydomo.broker import sessions, shutdown, timekeeping
 from polydomo.broker.builtin import registry
 from polydomo.broker.catalog.bridged_entries import BridgedEntries
@@ -158,11 +160,18 @@ class Broker(State, BrokerApi):
     def memoiser(self) -> Memoiser | None:
         return self.parts.memoiser
 
-    def use_memo(self, memoiser: Memoiser, for_reuse: bool = False) -> None:
-        """Some services are memoised; or none is, and only requests with the option ``reuse`` get stored replies."""
-        self.parts.memoiser = self.admission.reuser = memoiser
-        if not for_reuse:
-            self.admission.memoiser = memoiser
+    def use_memo(self, memoiser: Memoiser) -> None:
+        """Some services are memoised."""
+        self.parts.memoiser = self.admission.memoiser = self.admission.reuser = memoiser
+
+    def reuse_replies(self, make: "Callable[[], Memoiser]") -> None:
+        """No service is memoised. Only requests with the option ``reuse`` get stored replies; the first one creates the memoiser."""
+
+        def made() -> Memoiser:
+            memoiser = self.parts.memoiser = make()
+            return memoiser
+
+        self.admission.make_reuser = made
 
     @property
     def keyed(self) -> KeyedRequests | None:

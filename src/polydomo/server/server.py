@@ -127,12 +127,14 @@ class BrokerServer(Host):
 
     def _memoise(self) -> None:
         settings = self.settings
-        chosen = bool(settings.chosen("memo"))
-        if (chosen or self.job_store is not None) and self.broker.memoiser is None:
-            self.wake()
-            names, versions = settings.by_service("memo"), settings.by_service("version")
-            memoiser = Memoiser(self.broker, self.broker, self.memo_store, names, versions)
-            self.broker.use_memo(memoiser, for_reuse=not chosen)
+        names, versions = settings.by_service("memo"), settings.by_service("version")
+        if self.broker.memoiser is None:
+            if settings.chosen("memo"):
+                self.wake()
+                self.broker.use_memo(Memoiser(self.broker, self.broker, self.memo_store, names, versions))
+            elif self.job_store is not None:
+                broker, store = self.broker, self.memo_store
+                broker.reuse_replies(lambda: Memoiser(broker, broker, store, names, versions))
 
     def _count_files(self) -> None:
         """Every connection is an open file: fewer files mean fewer connections. Raises SettingError if there would be next to none."""

@@ -152,7 +152,7 @@ def _detail(job: Job) -> Row:
         "principal": job.principal,
         "trace": job.trace,
         "timeout_us": microseconds(job.run) if job.run else None,
-        "worker": job.worker if runs else "",
+        "worker": job.worker if runs else None,
         "started": iso_time(job.started) if runs and job.started else None,
         "body": preview(job.body),
         "result": preview(job.result) if job.phase != states.RECORDING else None,

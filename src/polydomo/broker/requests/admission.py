@@ -3,6 +3,7 @@
 ``Broker.request`` accepts a request for a known service itself. All other requests go to ``resolve``.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from polydomo import limits
@@ -45,6 +46,7 @@ class Admission:
         self.keyed: KeyedRequests | None = None  # created with the first request that has a key
         self.memoiser: Memoiser | None = None  # set if services are memoised
         self.reuser: Memoiser | None = None  # for requests with the option ``reuse``
+        self.make_reuser: Callable[[], Memoiser] | None = None  # creates it with the first of them
 
     def resolve(
         self,
@@ -150,6 +152,8 @@ class Admission:
         it, and a memoised service may have a stored reply. False: the request is to be dispatched or queued."""
         state = self._state
         service = request.service
+        if options.reuse and self.reuser is None and self.make_reuser is not None:
+            self.reuser = self.make_reuser()
         memoiser = self.memoiser if not options.reuse else self.reuser
         memoised = memoiser is not None and (options.reuse or memoiser.takes(service.name))
         # Requests for memoised services share a run if their bodies are equal, so their keys do not matter.
