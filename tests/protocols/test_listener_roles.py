@@ -9,7 +9,7 @@ from tests.across.world import Line, World
 
 LISTENERS = [name for name, role in ROLES.items() if role is not SHARED]
 
-REQUESTS = {("mdx.front", "mdx"), ("emqp.front", "emqp")}
+REQUESTS = {("mdx.front", "mdx"), ("emqp.front", "emqp"), ("emqp.front", "emqp-document")}
 REGISTRATIONS = {("mdx.back", "mdx"), ("emqp.back", "emqp"), ("dbp.listen", "dbp")}
 WRONG_DOOR = {
     ("mdx.front", "mdx"),
@@ -17,6 +17,8 @@ WRONG_DOOR = {
     ("emqp.front", "emqp"),
     ("emqp.back", "emqp"),
     ("emqp.publish_in", "emqp"),
+    ("emqp.back", "emqp-document"),
+    ("emqp.publish_in", "emqp-document"),
 }
 
 
