@@ -80,13 +80,13 @@ def _run(
     try:
         found = _result(functions[message.function], call, channel, runner)
         if isinstance(found, Forward):
-            return Onward(found.service, found.body, found.metadata, _memory())
-        return Final(found, _memory())
+            return Onward(found.service, found.body, found.metadata, used_memory())
+        return Final(found, used_memory())
     except CallFailed as error:
-        return Failed(error.code, error.text, "", _memory())
+        return Failed(error.code, error.text, "", used_memory())
     except BaseException as error:  # SystemExit too fails the call, and does not end the process
         shown = traceback.format_exception(from_the_function(error))
-        return Failed(FAILED, error_text(error)[:MAX_FAILURE_TEXT], "".join(shown).rstrip(), _memory())
+        return Failed(FAILED, error_text(error)[:MAX_FAILURE_TEXT], "".join(shown).rstrip(), used_memory())
     finally:
         RUNNING.reset(mark)
 
@@ -107,7 +107,7 @@ def _result(function: LocalFunction, call: Call, channel: Channel, runner: async
     raise AssertionError("a value that is not awaitable is complete at once")
 
 
-def _memory() -> int:
+def used_memory() -> int:
     """Bytes of memory that this process uses; where the system does not say, the most that it has used."""
     try:
         with open("/proc/self/statm", "rb") as file:
