@@ -45,7 +45,7 @@ def order(http: httpx.Client, name: str, /, **fields: object) -> Any:
 def test_the_detail_of_a_job_and_the_counts_of_all(http: httpx.Client) -> None:
     row = http.get(submit(http, "upper", '["a"]')).json()
     assert row["result"] == {"type": "application/json", "frames": 1, "size_bytes": 5, "preview": '["A"]', "cut": False}
-    assert (row["principal"], row["timeout_us"], row["worker"], row["started"]) == ("", None, "", None)
+    assert (row["principal"], row["timeout_us"], row["worker"], row["started"]) == ("", None, None, None)
     dead = http.get(submit(http, "broken", "please")).json()
     assert dead["body"]["preview"] == "please" and dead["result"] is None
     assert [attempt["reason"] for attempt in dead["story"]] and "not today" in dead["reason"]
