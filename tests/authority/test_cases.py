@@ -55,8 +55,13 @@ def test_unschedule_removes_only_a_schedule_of_its_own(place: Place) -> None:
                 schedule(other, b"open", b"mine", "UNSCHEDULE")
                 emqp(other, "REQUEST", b"mmi.service", b"reply-requested", b"open")
         with place.emqp("bob") as bob:  # may call the queue, and has a schedule of his own with the same content
-            schedule(bob, b"open", b"mine")
-            wait_for(lambda: len(names_of_schedules(place)) == 2, "bob's schedule")
+
+            def scheduled() -> bool:
+                # Again, because the UNSCHEDULE of his other connection may arrive later, from another process.
+                schedule(bob, b"open", b"mine")
+                return len(names_of_schedules(place)) == 2
+
+            wait_for(scheduled, "bob's schedule")
             schedule(bob, b"open", b"mine", "UNSCHEDULE")
             wait_for(lambda: len(names_of_schedules(place)) == 1, "bob's schedule is removed")
         assert names_of_schedules(place) == [name]
