@@ -167,7 +167,7 @@ class AsyncFlowRun:
         while True:
             left = RESULT_POLL if deadline is None else max(0.0, deadline - loop.time())
             answer = await self._flows.steps(self.id, position, min(left, RESULT_POLL))
-            position = max(position, answer["position"])  # skips steps that nobody wants to see
+            position = max(position, answer["position"])  # skips steps that are not shown
             if answer["state"] in ENDED:
                 return str(answer["state"])
             if deadline is not None and loop.time() >= deadline:

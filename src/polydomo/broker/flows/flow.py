@@ -122,7 +122,7 @@ class NodeRow:
         self.checks = b""  # of the fields above
         self.pending = 0  # nodes that it needs and that have not ended
         self.state = WAITING
-        self.telling = -1  # after its end: nodes that need it are told from this number on; -1: all are
+        self.telling = -1  # after its end: nodes that need it are released from this number on; -1: all are
         self.position = 0  # in the order of ends; 0 before
         self.ended = 0.0
         self.tries = 0  # how often it was released

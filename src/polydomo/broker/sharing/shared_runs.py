@@ -127,7 +127,7 @@ class SharedRuns(ProtocolSession):
         self._holds[request] = run
         for part in run.parts or ():
             self.broker.partial(self.worker, request.token, part)
-        # Acceptance made the service known; if it left while a worker or a bridge still holds the run, nobody offers it.
+        # Acceptance made the service known; if it left while a worker or a bridge still holds the run, no worker offers it.
         service_table.forget_unused(self.state, request.service)
 
     def _client(self, asker: Session) -> RunClient:
