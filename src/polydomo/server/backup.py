@@ -147,14 +147,16 @@ def _need_empty(directory: Path, why: str) -> None:
         raise SettingError(f"cannot use {directory}: {error.strerror}") from None
 
 
+def read_only(path: Path) -> "contextlib.closing[sqlite3.Connection]":
+    """Opens a store that a broker may be using, without changing it."""
+    return contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True))
+
+
 def _copy_store(path: Path, to: Path) -> None:
     """One read transaction: a backup in several steps would begin again whenever the broker writes."""
     try:
         with _written(to) as new:
-            with (
-                contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source,
-                contextlib.closing(sqlite3.connect(new)) as target,
-            ):
+            with read_only(path) as source, contextlib.closing(sqlite3.connect(new)) as target:
                 source.backup(target)
                 target.execute("PRAGMA journal_mode = DELETE")
                 (found,) = target.execute("PRAGMA integrity_check(1)").fetchone()

@@ -99,8 +99,30 @@ class PostgresBackend(Backend):
     # --- opening and closing ------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
+        connection = self._connection = self._connect()
         try:
-            connection = psycopg.connect(
+            self._check(connection)
+        except psycopg.Error as error:
+            raise self._error(error) from None
+        except StoreError:
+            self.close()
+            raise
+
+    def version(self) -> int:
+        """The version of the tables, 0 if there are none. Creates and upgrades nothing. Raises StoreError."""
+        with self._connect() as connection:
+            try:
+                known = connection.execute("SELECT to_regclass('polydomo.lease')").fetchone()
+                if known is None or known[0] is None:
+                    return 0
+                found = connection.execute("SELECT schema FROM polydomo.lease").fetchone()
+            except psycopg.Error as error:
+                raise self._error(error) from None
+            return int(found[0]) if found is not None else SCHEMA
+
+    def _connect(self) -> "psycopg.Connection[Any]":
+        try:
+            return psycopg.connect(
                 self.secret,
                 autocommit=True,
                 connect_timeout=self.connect_timeout,
@@ -113,14 +135,6 @@ class PostgresBackend(Backend):
             )
         except psycopg.Error as error:
             raise StoreError(UNAVAILABLE, f"cannot connect to the job store {self.url}: {_text(error)}") from None
-        self._connection = connection
-        try:
-            self._check(connection)
-        except psycopg.Error as error:
-            raise self._error(error) from None
-        except StoreError:
-            self.close()
-            raise
 
     def _check(self, connection: "psycopg.Connection[Any]") -> None:
         if connection.info.server_version < LEAST_VERSION:

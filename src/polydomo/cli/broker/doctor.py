@@ -1,6 +1,5 @@
 """``polydomo doctor``: checks a machine, the settings and the data directory of a broker, and says what to do."""
 
-import contextlib
 import http.client
 import os
 import shutil
@@ -158,8 +157,7 @@ def _data(settings: "Settings") -> Iterator[Finding]:
     free = shutil.disk_usage(path).free
     level, remedy = (WARNING, "make room, or set limits.max_disk") if free < DISK_LOW else (OK, "")
     yield Finding("disk", level, f"{size(free)} free", remedy)
-    newest = max((entry.stat().st_mtime for entry in path.rglob("*") if entry.is_file()), default=0.0)
-    ahead = newest - time.time()
+    ahead = max(map(_changed, path.rglob("*")), default=0.0) - time.time()
     if ahead > LATEST:
         yield Finding(
             "clock",
@@ -169,6 +167,14 @@ def _data(settings: "Settings") -> Iterator[Finding]:
         )
     else:
         yield Finding("clock", OK, time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
+
+
+def _changed(path: Path) -> float:
+    """When a file was changed last; a running broker may have removed it meanwhile."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _stores(settings: "Settings") -> Iterator[Finding]:
@@ -187,23 +193,24 @@ def _stores(settings: "Settings") -> Iterator[Finding]:
         yield _store("jobs", backend.path, "SELECT schema FROM lease", SCHEMA)
     elif backend is not None:
         from polydomo.broker.jobs.ops import StoreError
+        from polydomo.stores.postgres import PostgresBackend
 
+        assert isinstance(backend, PostgresBackend)
         try:
-            backend.open()
-            yield Finding("jobs", OK, f"{without_password(backend.url)} answers")
+            yield _of_version("jobs", f"{without_password(backend.url)} answers", backend.version(), SCHEMA)
         except StoreError as error:
             yield Finding("jobs", ERROR, error.text, "check the address, the password and the server")
-        finally:
-            backend.close()
     yield _store("memo", Path(settings.data) / FILE, "PRAGMA user_version", VERSION)
 
 
 def _store(check: str, path: Path, version: str, current: int) -> Finding:
+    from polydomo.server.backup import read_only
+
     if not path.is_file():
         return Finding(check, OK, f"{path.name} does not exist yet")
     restart = "restart the broker, which saves what can be read, or restore a backup"
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as store:
+        with read_only(path) as store:
             (found,) = store.execute("PRAGMA integrity_check(1)").fetchone()
             if found != "ok":
                 return Finding(check, ERROR, f"{path.name} is damaged: {str(found).splitlines()[0]}", restart)
@@ -211,15 +218,20 @@ def _store(check: str, path: Path, version: str, current: int) -> Finding:
             number = int(row[0]) if row is not None else current
     except sqlite3.Error as error:
         return Finding(check, ERROR, f"{path.name} cannot be read: {error}", restart)
+    return _of_version(check, f"{path.name} is sound ({size(path.stat().st_size)})", number, current)
+
+
+def _of_version(check: str, sound: str, number: int, current: int) -> Finding:
+    """``number``: the version of a store's tables; 0 if it has none yet."""
     if number > current:
         return Finding(
             check,
             ERROR,
-            f"{path.name} has version {number} of its tables, newer than {current}",
+            f"{sound}, but its tables have version {number}, newer than {current}",
             "use the polydomo that wrote it",
         )
-    note = "" if number == current else f", version {number} of its tables: the broker upgrades it"
-    return Finding(check, OK, f"{path.name} is sound ({size(path.stat().st_size)}{note})")
+    older = "" if number in (0, current) else f"; the broker upgrades its tables from version {number}"
+    return Finding(check, OK, sound + older)
 
 
 def _journal(settings: "Settings") -> Iterator[Finding]:

@@ -48,12 +48,4 @@ class FinishedEndpoint(Endpoint):
         except Exception:
             trouble(LOG, "internal error", during="searching the journal")
             status, code, text = 500, "error", "the journal could not be read; see the broker's log"
-        session = poll.session
-        if session is None:
-            return
-        self.server.wake()
-        session.carried = None
-        if answer is not None:
-            session.reply_json(200, answer)
-        else:
-            session.problem(status, code, text)
+        poll.end(self.server, answer, status, code, text)

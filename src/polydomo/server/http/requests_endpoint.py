@@ -29,6 +29,18 @@ class JournalPoll(Poll):
     def abandoned(self) -> None:
         self.session = None
 
+    def end(self, server: Host, answer: object, status: int, code: str, text: str) -> None:
+        """Sends the answer, or the problem if there is none; nothing if the client has left."""
+        session = self.session
+        if session is None:
+            return
+        server.wake()
+        session.carried = None
+        if answer is not None:
+            session.reply_json(200, answer)
+        else:
+            session.problem(status, code, text)
+
 
 class RequestsEndpoint(InspectEndpoint):
     def __init__(self, server: Host) -> None:
@@ -66,21 +78,12 @@ class RequestsEndpoint(InspectEndpoint):
         return inspection.request_row(broker, request) if request is not None else None
 
     async def _look_up(self, poll: JournalPoll, find: Find, name: str) -> None:
-        status, answer = 404, None
+        status, code, text, answer = 404, "not-found", "the journal has no request with this id", None
         try:
             answer = await find(name)
-            text = "the journal has no request with this id"
         except SettingError as error:
-            status, text = 400, str(error)
+            status, code, text = 400, "bad-request", str(error)
         except Exception:
             trouble(LOG, "internal error", during="reading the journal for a story")
-            status, text = 500, "the journal could not be read; see the broker's log"
-        session = poll.session
-        if session is None:
-            return
-        self.server.wake()
-        session.carried = None
-        if answer is not None:
-            session.reply_json(200, answer)
-        else:
-            session.problem(status, "not-found" if status == 404 else "bad-request" if status == 400 else "error", text)
+            status, code, text = 500, "error", "the journal could not be read; see the broker's log"
+        poll.end(self.server, answer, status, code, text)
