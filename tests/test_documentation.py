@@ -29,7 +29,7 @@ def example(name: str, url: str) -> str:
 
 
 def test_there_are_examples() -> None:
-    started = {"worker", "client", "async-client", "headers", "testing", "testing-jobs"}
+    started = {"batches", "worker", "client", "async-client", "headers", "testing", "testing-jobs"}
     assert set(EXAMPLES) == started | set(SELF_CONTAINED)
 
 

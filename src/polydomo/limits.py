@@ -438,6 +438,9 @@ CONNECT_TIME: Final = 5.0  # How long a call waits for a connection: longer than
 SUSPENSION_LOOK: Final = 0.1  # While a client waits for a broker: interval of the timer that shows suspensions.
 CONNECT_TIME_LOCAL: Final = 1.0  # The same for a command to a broker on the same machine.
 POOL_PROCESSES: Final = 1_000  # Processes of one worker: each has a connection and two pipes.
+MAX_BATCH: Final = 1_000  # Calls of one batch: with those of the next batch, a fifth of an MDX worker's window.
+BATCH_WAIT: Final = 0.005  # How long a batch waits for further calls, by default: about a call of a small model.
+MAX_BATCH_WAIT: Final = 60.0  # The most that a batch waits: callers give up after half of that, by default.
 POOL_OVERTIME: Final = (
     1.0  # After the end of its time, a call is cancelled by the broker first; then its worker kills it.
 )

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -16,10 +16,12 @@ from polydomo.limits import CONNECT_TIME, GRACE, MAX_SERVICE_NAME, MAX_WORKER_NA
 from polydomo.protocols import registry
 from polydomo.protocols.dbp.ends import DbpWorkerEnd
 from polydomo.protocols.ends import WorkerEnd
+from polydomo.worker.batcher import Batcher, run_here
+from polydomo.worker.batches import BatchSize, check_function, read_size
 from polydomo.worker.functions import Function, LocalFunction, Threads
 from polydomo.worker.processes.output import OnOutput
 from polydomo.worker.processes.pool import PoolSize, ProcessPool
-from polydomo.worker.schema_check import checked
+from polydomo.worker.schema_check import checked, checked_batches
 from polydomo.worker.schema_sender import SchemaSender
 from polydomo.worker.service_connection import ServiceConnection, listed, shares
 from polydomo.worker.typed import Typed, is_typed
@@ -133,6 +135,7 @@ class AsyncWorker:
         self.connections = connections
         self.grace = grace
         self._functions: dict[bytes, LocalFunction] = {}
+        self._batches: dict[bytes, BatchSize] = {}  # of those functions that get several calls at once
         self._client = partial(
             AsyncClient, to, key=key, server_key=server_key, context=context, security=security, timeout=SCHEMA_TIME
         )
@@ -155,38 +158,59 @@ class AsyncWorker:
     def protocol(self) -> str:
         return self._dialer.name
 
-    def service(self, name: str | bytes) -> Callable[[F], F]:
-        """Decorator for the function that serves ``name``."""
+    def service(
+        self, name: str | bytes, *, batch: int | None = None, wait: str | float | None = None
+    ) -> Callable[[F], F]:
+        """Decorator for the function that serves ``name``. With ``batch``, it gets a list of up to ``batch`` calls and returns a list with
+        one outcome for each: a result, or an exception. It is called when there are ``batch`` calls, or ``wait`` (such as "5ms", the
+        default) after the first."""
         self._key(name)  # catches ``@worker.service`` without a name
 
         def register(function: F) -> F:
-            self.add(name, function)
+            self.add(name, function, batch=batch, wait=wait)
             return function
 
         return register
 
-    def add(self, name: str | bytes, function: Callable[..., Any], *, schema: "dict[str, Any] | None" = None) -> None:
+    def add(
+        self,
+        name: str | bytes,
+        function: Callable[..., Any],
+        *,
+        schema: "dict[str, Any] | None" = None,
+        batch: int | None = None,
+        wait: str | float | None = None,
+    ) -> None:
         """``function`` serves ``name`` from the next ``run`` on. ``schema`` describes a function that is not typed, as `polydomo.schema`
         shows it: description, input, output, encoding, streams, and media if it may be called with GET. Calls whose arguments do not match
         ``input`` fail with the code ``invalid-arguments``, before the function is called (unless ``encoding`` is ``text``). Raises
-        SettingError if ``input`` has a keyword that the worker cannot check (``worker.schema_check``)."""
+        SettingError if ``input`` has a keyword that the worker cannot check (``worker.schema_check``). ``batch`` and ``wait`` are those of
+        ``service``."""
         key = self._key(name)
         if not callable(function):
             raise SettingError(f"service: {name!r} must be served by a function, not by {type(function).__name__}")
         if key in self._functions:
             raise SettingError(f"service: {name!r} already has a function")
-        if is_typed(function):
+        size = read_size(batch, wait)
+        if size is not None:
+            if self._dialer.alone:
+                raise SettingError(f"batch: a service of {self._dialer.title} runs one call at a time; use mdx")
+            check_function(key, function)
+        if is_typed(function, size is not None):
             if schema is not None:
                 raise SettingError(
                     f"schema: the function of {name!r} has annotations, and its schema is made from them"
                 )
-            typed = Typed(key.decode(errors="replace"), function)
+            typed = Typed(key.decode(errors="replace"), function, size is not None)
             self._schemas.add(key, typed.schema())
-            function = typed.plain()
+            function = typed.plain() if size is None else typed.of_batches()
         elif schema is not None:
-            function = checked(key.decode(errors="replace"), function, schema)
+            check = checked if size is None else checked_batches
+            function = check(key.decode(errors="replace"), function, schema)
             self._schemas.add(key, schema)
         self._functions[key] = function
+        if size is not None:
+            self._batches[key] = size
 
     @staticmethod
     def _key(name: str | bytes) -> bytes:
@@ -211,7 +235,7 @@ class AsyncWorker:
         if self._connections:
             raise RuntimeError("the worker is already running")
         pool = await self._start_pool()
-        self._connections = self._make_connections(pool.functions if pool is not None else dict(self._functions))
+        self._connections = self._make_connections(pool)
         tasks = [connection.start() for connection in self._connections]
         stop = asyncio.ensure_future(self._stop.wait())
         ends_it: list[asyncio.Future[Any]] = [stop, *tasks, *([pool.lost] if pool is not None else [])]
@@ -244,7 +268,7 @@ class AsyncWorker:
     async def _start_pool(self) -> ProcessPool | None:
         if not self.pool_size.processes:
             return None
-        self._make_connections(dict(self._functions))  # raises before any process is started
+        self._make_connections(None)  # raises before any process is started
         pool = ProcessPool(self._functions, self.pool_size, self.on_output)
         try:
             await pool.start()
@@ -314,23 +338,36 @@ class AsyncWorker:
             end.interval = self.beat
         return end
 
-    def _make_connections(self, all_functions: dict[bytes, Function]) -> list[ServiceConnection]:
-        if self._dialer.several:
-            offers = [all_functions]
-        else:
-            offers = [{name: function} for name, function in all_functions.items()]
-        end = self._make_end()
-        for functions in offers:
+    def _make_connections(self, pool: ProcessPool | None) -> list[ServiceConnection]:
+        functions = pool.functions if pool is not None else self._functions
+        single = {name: function for name, function in functions.items() if name not in self._batches}
+        offers = [single] if self._dialer.several and single else [{name: single[name]} for name in single]
+        for names in (*offers, *([name] for name in self._batches)):
             # Raises here, not in the background, if the protocol cannot express the name.
-            self._make_end().open(list(functions))
+            self._make_end().open(list(names))
         connections: list[ServiceConnection] = []
         shared = asyncio.Semaphore(self.concurrency)
-        for functions in offers:
-            # For all connections, including those to several brokers; for all services, if they share a pool of processes.
-            turns = shared if self.pool_size.processes else asyncio.Semaphore(self.concurrency)
-            for share in shares(self.concurrency, self.prefetch, end.slots, self.connections):
-                connections += [
-                    ServiceConnection(place, self._make_end, functions, self._threads, turns, share, self._schemas.send)
-                    for place in self._addresses
-                ]
+
+        def own_turns() -> asyncio.Semaphore:
+            """For all connections, including those to several brokers; for all services, if they share a pool of processes."""
+            return shared if self.pool_size.processes else asyncio.Semaphore(self.concurrency)
+
+        for offer in offers:
+            connections += self._connect_offer(offer, own_turns(), self.concurrency, self.prefetch)
+        for name, size in self._batches.items():
+            run = partial(pool.run_batch, name) if pool is not None else run_here(self._functions[name], self._threads)
+            batcher = Batcher(name, size, run, own_turns())
+            # The calls of the next batch arrive while a batch runs.
+            slots, prefetch = size.most * self.concurrency, size.most + self.prefetch
+            held = asyncio.Semaphore(slots + prefetch)
+            connections += self._connect_offer({name: batcher}, held, slots, prefetch)
         return connections
+
+    def _connect_offer(
+        self, functions: "Mapping[bytes, Function | Batcher]", turns: asyncio.Semaphore, slots: int, prefetch: int
+    ) -> list[ServiceConnection]:
+        return [
+            ServiceConnection(place, self._make_end, functions, self._threads, turns, share, self._schemas.send)
+            for share in shares(slots, prefetch, self._make_end().slots, self.connections)
+            for place in self._addresses
+        ]

@@ -89,13 +89,23 @@ class Worker:
     def protocol(self) -> str:
         return self._worker.protocol
 
-    def service(self, name: str | bytes) -> Callable[[F], F]:
-        """Decorator for the function that serves ``name``."""
-        return self._worker.service(name)
+    def service(
+        self, name: str | bytes, *, batch: int | None = None, wait: str | float | None = None
+    ) -> Callable[[F], F]:
+        """Decorator for the function that serves ``name``. With ``batch``, it gets lists of calls (see ``AsyncWorker.service``)."""
+        return self._worker.service(name, batch=batch, wait=wait)
 
-    def add(self, name: str | bytes, function: Callable[..., Any], *, schema: "dict[str, Any] | None" = None) -> None:
+    def add(
+        self,
+        name: str | bytes,
+        function: Callable[..., Any],
+        *,
+        schema: "dict[str, Any] | None" = None,
+        batch: int | None = None,
+        wait: str | float | None = None,
+    ) -> None:
         """``function`` serves ``name`` from the next ``run`` or ``start`` on. ``schema`` describes a function that is not typed."""
-        self._worker.add(name, function, schema=schema)
+        self._worker.add(name, function, schema=schema, batch=batch, wait=wait)
 
     def run(self) -> None:
         """Serves until SIGTERM, SIGINT (in the main thread), or ``stop`` from another thread.

@@ -26,12 +26,14 @@ class RemoteFunction:
         raise NotImplementedError
 
 
-LocalFunction = Callable[[Call], Any]
+LocalFunction = Callable[[Any], Any]  # of a Call, or of a list of them (``worker.batches``)
 Function = LocalFunction | RemoteFunction
 
 
 OURS = (
     __name__,
+    "polydomo.worker.batcher",
+    "polydomo.worker.batches",
     "polydomo.worker.processes.child",
     "polydomo.worker.schema_check",
     "polydomo.worker.service_connection",
@@ -114,7 +116,7 @@ E = TypeVar("E", bound=BaseException)
 def from_the_function(error: E) -> E:
     """The error with a traceback that begins in the service function, without the library's frames."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_globals.get("__name__") in OURS:
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") in OURS:
         trace = trace.tb_next
     return error.with_traceback(trace)
 

@@ -18,6 +18,7 @@ from polydomo.errors import CallFailed, SettingError
 from polydomo.limits import SHOWN_VALUE
 from polydomo.model.job_messages import INVALID_ARGUMENTS
 from polydomo.model.service_schema import TEXT_ENCODING, read_schema
+from polydomo.worker.batches import BatchFunction, with_each_read
 from polydomo.worker.call import Call
 
 Row = dict[str, Any]
@@ -55,16 +56,45 @@ ANNOTATIONS = frozenset(
 DEFINITIONS = ("$defs", "definitions")
 
 
-def checked(name: str, function: Callable[[Call], Any], schema: Row) -> Callable[[Call], Any]:
-    """The function, of the same kind, with its arguments checked before it runs. Raises SettingError if the schema cannot be checked."""
+def checker(name: str, schema: Row) -> Callable[[Call], None] | None:
+    """Checks the arguments of a call; None if its request is text. Raises SettingError if the schema cannot be checked."""
     try:
         text = json.dumps(schema)  # as it is sent to the broker
         found = read_schema(json.loads(text), len(text))
     except (ValueError, TypeError) as error:
         raise SettingError(f"schema: of {name!r}: {error}") from None
     if found.encoding == TEXT_ENCODING:
-        return function  # its request is text, not arguments
-    check = ArgumentCheck(name, found.input).check
+        return None  # not arguments
+    return ArgumentCheck(name, found.input).check
+
+
+def checked_batches(name: str, function: BatchFunction, schema: Row) -> BatchFunction:
+    """The same for a function that gets batches: a call with wrong arguments fails alone."""
+    check = checker(name, schema)
+    if check is None:
+        return function
+
+    def read(call: Call) -> Call:
+        check(call)
+        return call
+
+    def run(calls: list[Call]) -> Any:
+        return with_each_read(calls, read, function)
+
+    async def run_on_loop(calls: list[Call]) -> list[Any]:
+        value = run(calls)
+        found: list[Any] = await value if inspect.isawaitable(value) else value
+        return found
+
+    target = function if inspect.isroutine(function) else type(function).__call__
+    return run_on_loop if inspect.iscoroutinefunction(target) else run
+
+
+def checked(name: str, function: Callable[[Call], Any], schema: Row) -> Callable[[Call], Any]:
+    """The function, of the same kind, with its arguments checked before it runs. Raises SettingError if the schema cannot be checked."""
+    check = checker(name, schema)
+    if check is None:
+        return function
     target = function if inspect.isroutine(function) else type(function).__call__
     if inspect.isasyncgenfunction(target):
 

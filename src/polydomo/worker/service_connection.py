@@ -7,7 +7,7 @@ first connection opens as many more as needed (``siblings``).
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import ceil
 from typing import Any
 
@@ -19,6 +19,7 @@ from polydomo.limits import CLOSE_TIME, CONNECT_TIME, LISTED, REJECTED, SETTLED
 from polydomo.model.outcomes import FAILED
 from polydomo.protocols.ends import Cancelled, Delivery, Revoked, WorkerEnd
 from polydomo.wire.address import Address
+from polydomo.worker.batcher import Batcher, BatchFailed
 from polydomo.worker.call import RUNNING, Call, Forward, Running
 from polydomo.worker.functions import (
     Abandoned,
@@ -73,7 +74,7 @@ class ServiceConnection:
         self,
         address: Address,
         make_end: Callable[[], WorkerEnd],
-        functions: dict[bytes, Function],
+        functions: "Mapping[bytes, Function | Batcher]",
         threads: Threads,
         turns: asyncio.Semaphore,
         share: tuple[int, int],
@@ -264,7 +265,8 @@ class ServiceConnection:
 
     def _withdraw(self, work: Work) -> None:
         """The job was not started, and will not be."""
-        if work.registration.release(work.delivery):
+        # A worker that stops and cannot return its job closes the connection next, which requeues the job.
+        if work.registration.release(work.delivery) or self.stopping:
             work.released = True
             if work.task is not None:
                 work.task.cancel()
@@ -297,15 +299,24 @@ class ServiceConnection:
                 raise Abandoned
             registration.partial(delivery, body)
 
-        call = work.call = Call(delivery, work.arrived)
+        call = Call(delivery, work.arrived)
+
+        def begin() -> None:
+            work.call = call
+
         mark = RUNNING.set(Running(name, delivery.attempt.decode(errors="replace")))
         try:
             # An eMQP broker gives requests for a queue that no worker serves to a worker of "default".
             function = self.functions.get(delivery.service) or self.functions.get(b"default")
-            if function is None:
-                raise CallFailed(FAILED, f"this worker does not offer {name}")
-            work.stoppable = runs_on_loop(function)
-            outcome = await execute(function, call, send, self.threads)
+            if isinstance(function, Batcher):
+                work.stoppable = True
+                outcome = await function.serve(call, begin)
+            else:
+                begin()
+                if function is None:
+                    raise CallFailed(FAILED, f"this worker does not offer {name}")
+                work.stoppable = runs_on_loop(function)
+                outcome = await execute(function, call, send, self.threads)
             body = outcome.body if isinstance(outcome, Forward) else outcome
             if registration.connection.must_ask(body):
                 await registration.connection.ask_limit()
@@ -320,6 +331,9 @@ class ServiceConnection:
                 registration.final(delivery, body)
         except Abandoned:
             self._abandoned(work, name)
+        except BatchFailed as error:
+            if not registration.ended.done() and not call.cancelled:
+                registration.fail(delivery, error.code, error.text)
         except CallFailed as error:
             if call.cancelled:
                 self._abandoned(work, name)

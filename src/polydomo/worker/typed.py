@@ -11,6 +11,9 @@ The request is a JSON object of arguments by name, the reply is the result as JS
 ``msgspec.Meta``, dataclasses, TypedDicts, msgspec structs, enums, dates, and pydantic models if pydantic is installed. A parameter
 annotated with ``Call`` gets the call itself. A function with one parameter without an annotation (or with ``Call``) is not typed: it gets
 the frames unchanged.
+
+A function that gets batches has the same annotations in lists, ``def embed(text: list[str]) -> list[Vector]``. Callers see the service
+of one text.
 """
 
 import inspect
@@ -25,12 +28,16 @@ from collections.abc import (
     Iterable,
     Iterator,
 )
-from typing import Any, get_args, get_origin, get_type_hints
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from polydomo.errors import CallFailed, SettingError
 from polydomo.model.job_messages import INVALID_ARGUMENTS
+from polydomo.worker.batches import BatchFunction, columns, with_each_read
 from polydomo.worker.call import Call, Forward
 
 STREAMS = (AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator)
@@ -38,8 +45,8 @@ STREAMS = (AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, It
 Row = dict[str, Any]
 
 
-def is_typed(function: Callable[..., Any]) -> bool:
-    """Whether the function takes arguments by name instead of one ``Call``."""
+def is_typed(function: Callable[..., Any], batched: bool = False) -> bool:
+    """Whether the function takes arguments by name instead of one ``Call``; ``batched``: instead of one list of calls."""
     target = function if inspect.isroutine(function) else type(function).__call__
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -53,7 +60,9 @@ def is_typed(function: Callable[..., Any]) -> bool:
         except Exception:
             return False
         annotation = hints.get(parameters[0].name, Call)
-        return not _is_call(annotation) and annotation is not Any
+        if batched and get_origin(annotation) is list:
+            annotation = get_args(annotation)[0]
+        return not _is_call(annotation) and annotation not in (Any, list)
     return bool(parameters) and all(parameter.annotation is not parameter.empty for parameter in parameters)
 
 
@@ -61,10 +70,25 @@ def _is_call(annotation: object) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Call)
 
 
-class Typed:
-    """A typed function: its schema, and a function of one ``Call`` that checks the arguments and encodes the result."""
+def _of_one(name: str, place: str, annotation: object) -> Any:
+    """The annotation of one call, from the list of a function that gets batches; the result may be an exception, too."""
+    if get_origin(annotation) is not list:
+        raise SettingError(
+            f"batch: {place} of {name!r} must be annotated with a list, one item for each call of the batch"
+        )
+    item = get_args(annotation)[0]
+    if get_origin(item) not in (Union, UnionType):
+        return item
+    kinds = [kind for kind in get_args(item) if not (isinstance(kind, type) and issubclass(kind, Exception))]
+    return reduce(or_, kinds) if kinds else Any
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+
+class Typed:
+    """A typed function: its schema, and a function of one ``Call`` that checks the arguments and encodes the result.
+
+    ``batched``: the function gets lists of arguments, and the schema is that of one call."""
+
+    def __init__(self, name: str, function: Callable[..., Any], batched: bool = False) -> None:
         self.name = name
         self.function = function
         target = function if inspect.isroutine(function) else type(function).__call__
@@ -80,6 +104,12 @@ class Typed:
                 raise SettingError(
                     f"service: {name!r} has the positional-only parameter {parameter.name!r}, but arguments are passed by name"
                 )
+            if batched:
+                if parameter.default is not parameter.empty:
+                    raise SettingError(
+                        f"batch: the parameter {parameter.name!r} of {name!r} has a default; leave it out"
+                    )
+                annotation = _of_one(name, f"the parameter {parameter.name!r}", annotation)
             if _is_call(annotation):
                 self.call_parameters.append(parameter.name)
             elif parameter.default is parameter.empty:
@@ -88,6 +118,8 @@ class Typed:
                 fields.append((parameter.name, annotation, _default(parameter.default)))
         self.arguments = msgspec.defstruct(_identifier(name), fields, forbid_unknown_fields=True, kw_only=True)
         result = hints.get("return", Any)
+        if batched and result is not Any:
+            result = _of_one(name, "the result", result)
         self.streams = inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
         if self.streams and get_origin(result) in STREAMS:
             result = get_args(result)[0]
@@ -128,6 +160,22 @@ class Typed:
         if isinstance(value, bytes | bytearray | memoryview) and self.encoding == "bytes":
             return bytes(value)
         return msgspec.json.encode(value, enc_hook=_encode_other)
+
+    def of_batches(self) -> BatchFunction:
+        """A function that takes a list of calls, of the same kind as the typed function."""
+        function, read, write = self.function, self.read, self.write
+        names = [*self.arguments.__struct_fields__, *self.call_parameters]
+        target = function if inspect.isroutine(function) else type(function).__call__
+
+        def run(calls: list[Call]) -> Any:
+            return with_each_read(calls, read, lambda rows: function(**columns(rows, names)), write)
+
+        async def run_on_loop(calls: list[Call]) -> list[Any]:
+            value = run(calls)
+            found: list[Any] = await value if inspect.isawaitable(value) else value
+            return found
+
+        return run_on_loop if inspect.iscoroutinefunction(target) else run
 
     def plain(self) -> Callable[[Call], Any]:
         """A function that takes one Call, of the same kind as the typed function."""

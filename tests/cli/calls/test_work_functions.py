@@ -31,6 +31,10 @@ def double(number: int) -> int:
     return 2 * number
 
 
+def triple(number: list[int]) -> list[int]:
+    return [3 * each + len(number) for each in number]
+
+
 def pid(call):
     return str(os.getpid())
 
@@ -84,6 +88,15 @@ def test_functions_in_threads_and_several_services(broker: Broker, here: Path) -
     with working(broker, here, *words), Client(broker.url, timeout=PATIENCE) as client:
         assert client.call("upper", "x").text == "X"
         assert client.call("double", number=21).json() == 42
+
+
+def test_batches(broker: Broker, here: Path) -> None:
+    words = ("triple", "tasks:triple", "--batch", "2", "--wait", "30s")
+    with working(broker, here, *words), Client(broker.url, timeout=PATIENCE) as client:
+        futures = [client.submit("triple", number=number) for number in (1, 2)]
+        assert [future.result().json() for future in futures] == [5, 8]
+    assert "--batch: passes lists of calls to Python functions" in complaint(run("work", "x", "--batch", "2", "--echo"))
+    assert "--wait: belongs to --batch" in complaint(run("work", "x", "tasks:upper", "--wait", "1s", cwd=here))
 
 
 def test_processes_are_replaced(broker: Broker, here: Path) -> None:

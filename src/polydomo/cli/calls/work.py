@@ -56,6 +56,16 @@ def work(
             metavar="N", min=0, help="Run the functions in N child processes, one call each.  [default: in threads]"
         ),
     ] = 0,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Each function gets a list of up to N calls and returns a list of results."
+        ),
+    ] = None,
+    wait: Annotated[
+        float | None,
+        options.time_option("With --batch: time that a batch waits for further calls.  [default: 5ms]", least=0.0),
+    ] = None,
     max_calls: Annotated[
         int, typer.Option("--max-calls", metavar="N", min=0, help="Replace a process after N calls.")
     ] = 0,
@@ -117,6 +127,7 @@ def work(
     - `polydomo work resize --concurrency 4 -- convert - -resize 50% -`
     - `polydomo work build --publish-stderr -- make`
     - `polydomo work score model:score --processes 4 --max-calls 1000 --max-memory 500MiB`
+    - `polydomo work embed model:embed --batch 32 --wait 5ms`
     - `polydomo work resize images:resize thumbnail images:thumbnail --processes 4`
     - `polydomo work default mail -p emqp --allow tasks.send_mail --allow 'reports.*' --processes 4`
     """
@@ -137,6 +148,10 @@ def work(
             raise SettingError(f"{flag}: applies to a program" + (", or to --processes" if publish_errors else ""))
     if processes and not offered.functions:
         raise SettingError("--processes: runs Python functions; use --concurrency for a program")
+    if batch is not None and not offered.functions:
+        raise SettingError("--batch: passes lists of calls to Python functions, and this worker has none")
+    if wait is not None and batch is None:
+        raise SettingError("--wait: belongs to --batch")
     level = options.read_log_level(log_level)
     more = {
         **options.of_protocol(name, type_size, frame0),
@@ -155,12 +170,19 @@ def work(
     raise_file_limit(FILES + FILES_PER_CALL * max(concurrency, processes))
     logging.getLogger("polydomo.worker").addFilter(RepeatedLineFilter())
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
-        runner.run(serve(offered, lines, url if publish_errors else "", lambda: AsyncWorker(url, name, **more)))
+        publish_to = url if publish_errors else ""
+        runner.run(serve(offered, lines, (batch, wait), publish_to, lambda: AsyncWorker(url, name, **more)))
 
 
-async def serve(offered: "Served", lines: bool, publish_to: str, make_worker: "Callable[[], AsyncWorker]") -> None:
-    """Serves until a signal. What programs write to standard error, and functions print and log, is published at ``publish_to``, unless
-    empty."""
+async def serve(
+    offered: "Served",
+    lines: bool,
+    batches: tuple[int | None, float | None],
+    publish_to: str,
+    make_worker: "Callable[[], AsyncWorker]",
+) -> None:
+    """Serves until a signal. Functions get batches (how many calls, and how long to wait for them), unless None. What programs write to
+    standard error, and functions print and log, is published at ``publish_to``, unless empty."""
     from polydomo.cli.calls.program import Program
 
     worker = make_worker()
@@ -170,7 +192,7 @@ async def serve(offered: "Served", lines: bool, publish_to: str, make_worker: "C
         worker.add(offered.names[0], command.lines if lines else command.whole)
     elif offered.functions:
         for service, function in offered.functions.items():
-            worker.add(service, function)
+            worker.add(service, function, batch=batches[0], wait=batches[1])
         worker.on_output = shower_of_lines(publish_to)
     else:
         for service in offered.names:

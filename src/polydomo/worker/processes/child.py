@@ -11,12 +11,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import NoReturn
 
 from polydomo.errors import CallFailed
 from polydomo.limits import MAX_FAILURE_TEXT
 from polydomo.model.outcomes import FAILED
+from polydomo.worker.batches import outcomes_of
 from polydomo.worker.call import RUNNING, Call, Forward, Running
 from polydomo.worker.functions import (
     LocalFunction,
@@ -27,7 +28,19 @@ from polydomo.worker.functions import (
     runs_on_loop,
 )
 from polydomo.worker.processes import messages
-from polydomo.worker.processes.messages import Failed, Final, Go, Onward, Outcome, Plain, Record, ReplyPart, RunCall
+from polydomo.worker.processes.messages import (
+    Ended,
+    Failed,
+    Final,
+    Go,
+    Onward,
+    Outcome,
+    Plain,
+    Record,
+    ReplyPart,
+    RunCall,
+    RunCalls,
+)
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -61,8 +74,12 @@ def serve(sock: socket.socket, output: tuple[int, int], functions: Mapping[bytes
         _redirect(output)
         _log_to(channel)
         runner = asyncio.Runner()
-        while isinstance(message := channel.receive(), RunCall):
-            outcome = _run(message, functions, channel, runner)
+        while isinstance(message := channel.receive(), RunCall | RunCalls):
+            outcome: Outcome | Ended
+            if isinstance(message, RunCalls):
+                outcome = _run_batch(message, functions, runner)
+            else:
+                outcome = _run(message, functions, channel, runner)
             _flush()
             channel.send(outcome)
         os._exit(0)
@@ -79,16 +96,44 @@ def _run(
     mark = RUNNING.set(Running(call.service, call.request))
     try:
         found = _result(functions[message.function], call, channel, runner)
-        if isinstance(found, Forward):
-            return Onward(found.service, found.body, found.metadata, used_memory())
-        return Final(found, used_memory())
-    except CallFailed as error:
-        return Failed(error.code, error.text, "", used_memory())
+        return _outcome(found, used_memory())
     except BaseException as error:  # SystemExit too fails the call, and does not end the process
-        shown = traceback.format_exception(from_the_function(error))
-        return Failed(FAILED, error_text(error)[:MAX_FAILURE_TEXT], "".join(shown).rstrip(), used_memory())
+        return _outcome(error, used_memory())
     finally:
         RUNNING.reset(mark)
+
+
+def _run_batch(message: RunCalls, functions: Mapping[bytes, LocalFunction], runner: asyncio.Runner) -> Ended | Failed:
+    now = time.monotonic()
+    function, calls = functions[message.function], [call.call(now) for call in message.calls]
+    mark = RUNNING.set(Running(calls[0].service, ""))
+    try:
+        value = function(calls)
+        if inspect.isawaitable(value):
+            value = runner.run(awaited(value))
+        outcomes, memory = outcomes_of(value, len(calls)), used_memory()
+        return Ended([_outcome(each, memory) for each in outcomes], memory)
+    except BaseException as error:
+        failed = _outcome(error, used_memory())
+        assert isinstance(failed, Failed)
+        return failed
+    finally:
+        RUNNING.reset(mark)
+
+
+async def awaited(value: Awaitable[object]) -> object:
+    return await value
+
+
+def _outcome(found: "list[bytes] | Forward | BaseException", memory: int) -> Outcome:
+    if isinstance(found, Forward):
+        return Onward(found.service, found.body, found.metadata, memory)
+    if isinstance(found, CallFailed):
+        return Failed(found.code, found.text, "", memory)
+    if isinstance(found, BaseException):
+        shown = traceback.format_exception(from_the_function(found))
+        return Failed(FAILED, error_text(found)[:MAX_FAILURE_TEXT], "".join(shown).rstrip(), memory)
+    return Final(found, memory)
 
 
 def _result(function: LocalFunction, call: Call, channel: Channel, runner: asyncio.Runner) -> list[bytes] | Forward:

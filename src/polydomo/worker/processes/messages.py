@@ -1,7 +1,8 @@
 """The messages between a worker and the processes of its pool: each is a length of 8 bytes and MessagePack.
 
 The worker sends ``RunCall`` and, after each ``ReplyPart``, ``Go``. The process answers with parts and one of ``Final``, ``Onward`` and
-``Failed``; it sends a ``Record`` whenever its program logs something.
+``Failed``. To ``RunCalls`` it answers with ``Ended``, or with ``Failed`` for the whole batch. It sends a ``Record`` whenever its program
+logs something.
 """
 
 import socket
@@ -50,6 +51,13 @@ class RunCall(msgspec.Struct, tag="call", array_like=True):
         return Call(delivery, now - self.elapsed)
 
 
+class RunCalls(msgspec.Struct, tag="calls", array_like=True):
+    """A batch for one function."""
+
+    function: bytes
+    calls: list[RunCall]
+
+
 class Go(msgspec.Struct, tag="go", array_like=True):
     """The last part was sent; the function may continue."""
 
@@ -79,14 +87,21 @@ class Failed(msgspec.Struct, tag="failed", array_like=True):
     memory: int
 
 
+class Ended(msgspec.Struct, tag="ended", array_like=True):
+    """The outcomes of a batch."""
+
+    outcomes: list["Final | Onward | Failed"]
+    memory: int
+
+
 class Record(msgspec.Struct, tag="record", array_like=True):
     """A record that the program logged in the process; the fields are those of ``logging.LogRecord``."""
 
     fields: dict[str, Plain]
 
 
-ToProcess = RunCall | Go
-ToWorker = ReplyPart | Final | Onward | Failed | Record
+ToProcess = RunCall | RunCalls | Go
+ToWorker = ReplyPart | Final | Onward | Failed | Ended | Record
 Outcome = Final | Onward | Failed
 
 _to_process: msgspec.msgpack.Decoder[ToProcess] = msgspec.msgpack.Decoder(ToProcess)

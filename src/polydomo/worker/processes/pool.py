@@ -14,11 +14,12 @@ from polydomo.client.suspension import wait_running
 from polydomo.errors import CallFailed, SettingError
 from polydomo.limits import CLOSE_TIME, POOL_OVERTIME, POOL_PROCESSES
 from polydomo.model.outcomes import FAILED
+from polydomo.worker.batches import Outcome
 from polydomo.worker.call import Call, Forward
 from polydomo.worker.functions import Function, FunctionFailed, LocalFunction, RemoteFunction, Send
 from polydomo.worker.processes import messages
 from polydomo.worker.processes.forker import ForkedProcess, Forker
-from polydomo.worker.processes.messages import Failed, Go, Onward, Outcome, Record, ReplyPart, RunCall
+from polydomo.worker.processes.messages import Ended, Failed, Go, Onward, Record, ReplyPart, RunCall, RunCalls
 from polydomo.worker.processes.output import OnOutput, OutputPipe, show_or_log
 
 log = logging.getLogger("polydomo.worker")
@@ -75,16 +76,34 @@ class ProcessPool:
 
     async def run(self, function: bytes, call: Call, send: Send) -> list[bytes] | Forward:
         """Runs one call in a process that is free. If this is cancelled, or the time of the call is over, the process is killed."""
+        outcome = await self._run(RunCall.of(function, call), call, send)
+        assert not isinstance(outcome, Ended)
+        found = _read_outcome(outcome)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def run_batch(self, function: bytes, calls: list[Call]) -> list[Outcome]:
+        """Runs a batch in a process that is free. If this is cancelled, or the time of all its calls is over, the process is killed."""
+        message = RunCalls(function, [RunCall.of(function, call) for call in calls])
+        outcome = await self._run(message, max(calls, key=lambda call: call.remaining), _refuse)
+        if isinstance(outcome, Ended):
+            return [_read_outcome(each) for each in outcome.outcomes]
+        found = _read_outcome(outcome)
+        assert isinstance(found, Exception)
+        raise found
+
+    async def _run(self, message: RunCall | RunCalls, longest: Call, send: Send) -> "messages.Outcome | Ended":
         process = await self._take()
         finished = False
-        limit = call.remaining + POOL_OVERTIME if call.remaining < math.inf else None
+        limit = longest.remaining + POOL_OVERTIME if longest.remaining < math.inf else None
         try:
             async with asyncio.timeout(limit):
-                outcome = await process.run(RunCall.of(function, call), send)
+                outcome = await process.run(message, send)
             finished = True
         except TimeoutError:
             raise CallFailed(
-                "timeout", f"its time of {call.timeout:g} s was over, and its process was killed"
+                "timeout", f"its time of {longest.timeout:g} s was over, and its process was killed"
             ) from None
         except EOFError:
             how = how_it_ended(await process.forked.ended)
@@ -94,13 +113,7 @@ class ProcessPool:
                 self._release(process, outcome.memory)
             else:
                 self._forker.kill(process.forked)
-        if isinstance(outcome, Failed):
-            raise (
-                FunctionFailed(outcome.text, outcome.traceback)
-                if outcome.traceback
-                else CallFailed(outcome.code, outcome.text)
-            )
-        return Forward(outcome.service, outcome.body, outcome.metadata) if isinstance(outcome, Onward) else outcome.body
+        return outcome
 
     async def close(self) -> None:
         """Ends all processes; those that still run a call are killed."""
@@ -163,7 +176,7 @@ class PoolProcess:
         self.forked = forked
         self.calls = 0
         self.busy = False
-        self._inbox: asyncio.Queue[ReplyPart | Outcome | None] = asyncio.Queue()
+        self._inbox: asyncio.Queue[ReplyPart | messages.Outcome | Ended | None] = asyncio.Queue()
         self._context = contextvars.copy_context()  # of the call that it runs
         self._streams = [OutputPipe(fd, number, self._write) for number, fd in enumerate(output, 1)]
         self._on_output = on_output
@@ -172,10 +185,10 @@ class PoolProcess:
         reader, self._writer = await asyncio.open_connection(sock=sock)
         self._reading = asyncio.get_running_loop().create_task(self._read(reader))
 
-    async def run(self, call: RunCall, send: Send) -> Outcome:
+    async def run(self, call: RunCall | RunCalls, send: Send) -> "messages.Outcome | Ended":
         """Raises EOFError if the process ends before the call."""
         self.busy = True
-        self.calls += 1
+        self.calls += len(call.calls) if isinstance(call, RunCalls) else 1
         self._context = contextvars.copy_context()
         try:
             self._writer.write(messages.write(call))
@@ -218,6 +231,18 @@ class PoolProcess:
 
     def _write(self, stream: int, data: bytes) -> None:
         self._context.run(self._on_output, stream, data)
+
+
+async def _refuse(body: list[bytes]) -> None:
+    raise TypeError("a function that gets batches has no partial replies")
+
+
+def _read_outcome(outcome: messages.Outcome) -> Outcome:
+    if isinstance(outcome, Failed):
+        if outcome.traceback:
+            return FunctionFailed(outcome.text, outcome.traceback)
+        return CallFailed(outcome.code, outcome.text)
+    return Forward(outcome.service, outcome.body, outcome.metadata) if isinstance(outcome, Onward) else outcome.body
 
 
 def _log(record: logging.LogRecord) -> None:
