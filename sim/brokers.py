@@ -45,6 +45,7 @@ EXTENSIONS = Extensions(
     MAX_CREDIT,
     cancel=True,
     deadline=True,
+    options=True,
     give_back=True,
     cancel_jobs=True,
     deadline_jobs=True,

@@ -2,6 +2,7 @@
 
 from zlib import crc32
 
+from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.protocols.dcp.ends import DcpClientEnd
 from polydomo.protocols.emqp.commands import HEADER
 from polydomo.protocols.emqp.ends import EmqpClientEnd
@@ -21,7 +22,7 @@ class EmqpDocumentClientEnd(EmqpClientEnd):
         body: Frames,
         timeout: float = 0.0,
         headers: bytes = b"",
-        idempotency_key: bytes = b"",
+        options: RequestOptions = PLAIN,
     ) -> None:
         msgid = self.new_id()
         self.track(key, msgid)
@@ -42,9 +43,9 @@ class DcpAddressedClientEnd(DcpClientEnd):
         body: Frames,
         timeout: float = 0.0,
         headers: bytes = b"",
-        idempotency_key: bytes = b"",
+        options: RequestOptions = PLAIN,
     ) -> None:
-        super().request(key, service, body, timeout, headers, idempotency_key)
+        super().request(key, service, body, timeout, headers, options)
         self.out[-1].insert(4, self.identity)
 
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import httptools
 
+from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.protocols import registry
 from polydomo.protocols.ends import Cancelled, ClientEnd, Delivery, Event, Failure, Frames, Reply, WorkerEnd
 from polydomo.web.content import FRAMES_JSON, frame_from_json, frame_to_json
@@ -107,7 +108,7 @@ class HttpClientEnd(ClientEnd):
         body: Frames,
         timeout: float = 0.0,
         headers: bytes = b"",
-        idempotency_key: bytes = b"",
+        options: RequestOptions = PLAIN,
     ) -> None:
         self.keys.append(key)
         path = "/v1/call/" + quote(service.decode(), safe="")

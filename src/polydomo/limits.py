@@ -487,6 +487,7 @@ JOB_PREVIEW: Final = 4 * KIB  # Characters of a body or a result that the detail
 JOB_PREVIEW_JSON: Final = 64 * KIB  # A body up to this size is parsed, to see whether it is JSON.
 JOB_MEMORY: Final = 0.5  # Fraction of limits.max_memory that open jobs may take; further ones are rejected.
 MAX_JOB_KEY: Final = 255  # Bytes of an idempotency key.
+MAX_MARK: Final = 255  # Bytes of a request's group, or of what it is near to: as short as a name.
 MAX_JOB_DELAY: Final = 10 * 365 * 86_400.0  # Ten years: a longer delay is probably in the wrong unit.
 MAX_JOB_PRIORITY: Final = 1_000_000  # Priorities are only compared; this bounds the number's length.
 JOB_STORY: Final = 20  # Attempts recorded in a job's story; the oldest are dropped.

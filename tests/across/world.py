@@ -40,6 +40,7 @@ BROKER_EXTENSIONS = Extensions(
     100,
     cancel=True,
     deadline=True,
+    options=True,
     give_back=True,
     key=True,
     cancel_jobs=True,

@@ -13,6 +13,7 @@ OURS = Extensions(
     4,
     cancel=True,
     deadline=True,
+    options=True,
     give_back=True,
     key=True,
     cancel_jobs=True,

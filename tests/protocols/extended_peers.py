@@ -15,6 +15,7 @@ BROKER = Extensions(
     credit=100,
     cancel=True,
     deadline=True,
+    options=True,
     give_back=True,
     key=True,
     cancel_jobs=True,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from polydomo.model.request_options import RequestOptions
 from polydomo.protocols.ends import Failure, Reply
 from polydomo.protocols.mdx.ends import MdxClientEnd
 from polydomo.protocols.mdx.session import MdxSession
@@ -21,7 +22,7 @@ def test_a_key_joins_requests_of_two_clients(rig: Rig, protocol: str) -> None:
     worker, peer = worker_of(rig, "mdx", slots=4)
     clients = [client_of(rig, protocol) for _ in range(2)]
     for client, asker in clients:
-        client.request(1, b"echo", [b"x"], idempotency_key=b"k")
+        client.request(1, b"echo", [b"x"], options=RequestOptions(key=b"k"))
         asker.exchange(client)
     (job,) = jobs_of(worker, peer)
     worker.final(job, [b"done"])
@@ -31,7 +32,7 @@ def test_a_key_joins_requests_of_two_clients(rig: Rig, protocol: str) -> None:
 
 def test_a_key_comes_with_a_deadline(rig: Rig) -> None:
     client, asker = client_of(rig, "mdx")
-    client.request(1, b"echo", [b"x"], 1.5, idempotency_key=b"k")
+    client.request(1, b"echo", [b"x"], 1.5, options=RequestOptions(key=b"k"))
     assert client.out == [[C, b"KEYED", b"1500", b"k", b"echo", (1).to_bytes(8, "big"), b"x"]]
     asker.exchange(client)
     rig.wait(2.0)
@@ -41,7 +42,7 @@ def test_a_key_comes_with_a_deadline(rig: Rig) -> None:
 
 def test_a_key_is_not_sent_to_a_broker_that_does_not_know_it() -> None:
     client = MdxClientEnd()
-    client.request(1, b"echo", [b"x"], idempotency_key=b"k")
+    client.request(1, b"echo", [b"x"], options=RequestOptions(key=b"k"))
     assert client.out == [[C, b"\x01", b"echo", (1).to_bytes(8, "big"), b"x"]]
 
 

@@ -218,6 +218,7 @@ class Broker(State, BrokerApi):
         if len(body) > SMALL_BODY and session.held_bytes >= self.policy.max_client_bytes:
             backpressure.pause(self, session, target)
         if options is not PLAIN:
+            request.options = options
             request.max_attempts = options.attempts
             if deadline or options.max_wait or options.max_run:
                 request.time_limits = new_time_limits(deadline, options.max_wait, options.max_run)

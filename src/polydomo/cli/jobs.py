@@ -36,6 +36,9 @@ First = Annotated[
     typer.Option("--backoff", metavar="TIME", help="Delay before the first retry; it doubles with each retry."),
 ]
 RunTimeout = Annotated[str | None, typer.Option("--run-timeout", metavar="TIME", help="Timeout of each attempt.")]
+Group = Annotated[
+    str, typer.Option("--group", metavar="TEXT", help="The group of the job, for a service limited per group.")
+]
 Named = Annotated[
     bool,
     typer.Option(
@@ -133,6 +136,10 @@ def submit(
     retries: Retries = None,
     first: First = None,
     run_timeout: RunTimeout = None,
+    group: Group = "",
+    near: Annotated[
+        str, typer.Option("--near", metavar="TEXT", help="Prefer the worker that served this text last.")
+    ] = "",
     wait: Annotated[
         float | None, options.time_option("Wait this long for the result, and print it.", least=0.0)
     ] = None,
@@ -172,6 +179,8 @@ def submit(
             ttl=search.seconds("--ttl", ttl),
             retries=backoff(retries, first),
             run_timeout=search.seconds("--run-timeout", run_timeout),
+            group=group,
+            near=near,
         )
 
     id = with_client(to, timeout, ask)
@@ -426,6 +435,7 @@ def schedule_add(
     retries: Retries = None,
     first: First = None,
     run_timeout: RunTimeout = None,
+    group: Group = "",
     named: Named = False,
     to: To = None,
     json: Json = False,
@@ -451,6 +461,7 @@ def schedule_add(
             priority=priority,
             retries=backoff(retries, first),
             run_timeout=search.seconds("--run-timeout", run_timeout),
+            group=group,
         )
 
     row: Row = with_client(to, timeout, ask)

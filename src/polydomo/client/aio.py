@@ -30,6 +30,7 @@ from polydomo.limits import (
 )
 from polydomo.model.flow import Flow
 from polydomo.model.outcomes import GAVE_UP, INTERRUPTED, SHUTDOWN
+from polydomo.model.request_options import PLAIN, RequestOptions, mark_fault, options_of
 from polydomo.model.retry_policy import Backoff as JobBackoff
 from polydomo.protocols import registry
 
@@ -163,6 +164,8 @@ class AsyncClient:
         check: bool = False,
         headers: Headers | None = None,
         key: str = "",
+        group: str = "",
+        near: str = "",
         **arguments: object,
     ) -> Result:
         """Calls ``service`` and returns its reply. The frames of partial replies come before those of the final reply.
@@ -175,11 +178,14 @@ class AsyncClient:
         ``key`` is an idempotency key, over MDX and eMQP: if a request for this service with the same key is still open, from this client or
         another one, this call joins it and gets the same reply, and the service runs once.
 
+        ``group`` is the group of the request, for a service that is limited per group; see docs/flow-control.md. ``near`` names what the
+        request should be near to. Over MDX and eMQP.
+
         Further keywords are the arguments of a typed service, instead of a body: ``call("add", a=1, b=2)`` sends them as one JSON object.
         An argument that has the name of an option above must be sent as JSON: ``call("wait", json.dumps({"timeout": 1}))``.
         """
         name, frames = _name(service), frames_of(body, arguments)
-        header_bytes, idempotency_key = self._write(headers), self._key_bytes(key)
+        header_bytes, options = self._write(headers), self._options(key, group, near)
         seconds = self.timeout if timeout is None else timeout
         deadline = _deadline(seconds)
         retry = self.retry if retries is None else Retries.of(retries)
@@ -189,7 +195,7 @@ class AsyncClient:
         attempt = 1
         while True:
             try:
-                return await self._attempt(name, header_bytes, frames, deadline, seconds, retry, idempotency_key)
+                return await self._attempt(name, header_bytes, frames, deadline, seconds, retry, options)
             except CallError as error:
                 if isinstance(error, CallFailed) and error.code == NOT_LEADER and self._pool.move_on():
                     await _before_next(error, backoff, deadline)  # it was rejected, so it may be sent to another broker
@@ -208,6 +214,8 @@ class AsyncClient:
         check: bool = False,
         headers: Headers | None = None,
         key: str = "",
+        group: str = "",
+        near: str = "",
         **arguments: object,
     ) -> AsyncGenerator[Result, None]:
         """Calls ``service`` and yields its partial replies as they arrive, then the final one (``part.final``).
@@ -216,7 +224,7 @@ class AsyncClient:
         stream is not repeated once a part has arrived. Leaving the loop early abandons the call.
         """
         name, frames = _name(service), frames_of(body, arguments)
-        header_bytes, idempotency_key = self._write(headers), self._key_bytes(key)
+        header_bytes, options = self._write(headers), self._options(key, group, near)
         seconds = self.timeout if timeout is None else timeout
         deadline = _deadline(seconds)
         retry = self.retry if retries is None else Retries.of(retries)
@@ -227,7 +235,7 @@ class AsyncClient:
         seen = False
         attempt = 1
         while True:
-            stream = Stream(name, header_bytes, loop, idempotency_key)
+            stream = Stream(name, header_bytes, loop, options)
             try:
                 connection, number, timer = await self._begin(stream, frames, deadline, seconds, seconds)
                 try:
@@ -262,6 +270,8 @@ class AsyncClient:
         retries: "int | JobBackoff | None" = None,
         run_timeout: float | None = None,
         timeout: float | None = None,
+        group: str = "",
+        near: str = "",
         **arguments: object,
     ) -> str:
         """Submits a durable job and returns its id once the broker has stored it. From then on, the job survives crashes of the client,
@@ -269,10 +279,11 @@ class AsyncClient:
 
         Submissions with the same ``key`` return the same job as long as its result is kept. The job starts after ``delay`` seconds, or
         not before ``at``. A higher ``priority`` runs first. After ``ttl`` seconds it is no longer started. ``retries`` sets the retry
-        policy, and ``run_timeout`` the timeout of one attempt in seconds. ``timeout`` limits the submission, which is repeated if the
-        connection breaks; that never creates a second job. Further keywords are the arguments of a typed service, as in ``call``.
+        policy, and ``run_timeout`` the timeout of one attempt in seconds. ``group`` and ``near`` are those of ``call``. ``timeout``
+        limits the submission, which is repeated if the connection breaks; that never creates a second job. Further keywords are the
+        arguments of a typed service, as in ``call``.
         """
-        options = JobOptions(key, delay, at, priority, ttl, retries, run_timeout)
+        options = JobOptions(key, delay, at, priority, ttl, retries, run_timeout, group, near)
         return await self.jobs.submit(service, frames_of(body, arguments), options, self._patience(timeout))
 
     async def job(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
@@ -327,6 +338,7 @@ class AsyncClient:
         retries: "int | JobBackoff | None" = None,
         run_timeout: float | None = None,
         timeout: float | None = None,
+        group: str = "",
         **arguments: object,
     ) -> "dict[str, Any]":
         """Declares a schedule that submits a job of ``service`` at each time that ``when`` names: a cron expression in the time zone
@@ -336,7 +348,7 @@ class AsyncClient:
         replaces the schedule of the same name. ``missed`` says what happens to runs that were missed while no broker was up: ``once`` or
         ``skip``. The other arguments are those of ``submit_job``.
         """
-        options = JobOptions(priority=priority, retries=retries, timeout=run_timeout)
+        options = JobOptions(priority=priority, retries=retries, timeout=run_timeout, group=group)
         times = Times(when, zone, missed)
         return await self.jobs.schedule(
             name, service, times, frames_of(body, arguments), options, self._patience(timeout)
@@ -451,6 +463,17 @@ class AsyncClient:
             raise SettingError(f"headers: {dialer.title} has no headers; use eMQP (protocol='emqp')")
         return dialer.headers(headers)
 
+    def _options(self, key: str, group: str, near: str) -> RequestOptions:
+        for name, value in (("group", group), ("near", near)):
+            fault = mark_fault(value.encode("utf-8", "replace")) if value else ""
+            if fault:
+                raise SettingError(f"{name}: {value!r:.100} {fault}")
+            if value and not self.carries_keys:
+                raise SettingError(f"{name}: {registry.find(self.protocol).title} cannot carry it; use MDX or eMQP")
+            if value and self.protocol == "emqp" and (value != value.strip() or "," in value):
+                raise SettingError(f"{name}: {value!r} is a header of eMQP and has no commas or surrounding spaces")
+        return options_of(False, self._key_bytes(key), group.encode(), near.encode())
+
     def _key_bytes(self, key: str) -> bytes:
         if not key:
             return b""
@@ -471,11 +494,11 @@ class AsyncClient:
         deadline: float,
         seconds: float,
         retry: Retries,
-        idempotency_key: bytes = b"",
+        options: RequestOptions = PLAIN,
     ) -> Result:
         """Sends the request once and waits for its outcome."""
         loop = asyncio.get_running_loop()
-        single = Single(name, headers, loop, idempotency_key)
+        single = Single(name, headers, loop, options)
         patience = seconds
         if retry.attempt_timeout is not None and retry.attempt_timeout < seconds:
             patience = retry.attempt_timeout

@@ -138,12 +138,23 @@ class Client:
         check: bool = False,
         headers: Headers | None = None,
         key: str = "",
+        group: str = "",
+        near: str = "",
         **arguments: object,
     ) -> Result:
         """Calls ``service`` and returns its reply; see ``AsyncClient.call``."""
         return self._background.run(
             self._client.call(
-                service, *body, timeout=timeout, retries=retries, check=check, headers=headers, key=key, **arguments
+                service,
+                *body,
+                timeout=timeout,
+                retries=retries,
+                check=check,
+                headers=headers,
+                key=key,
+                group=group,
+                near=near,
+                **arguments,
             )
         )
 
@@ -156,6 +167,8 @@ class Client:
         check: bool = False,
         headers: Headers | None = None,
         key: str = "",
+        group: str = "",
+        near: str = "",
         **arguments: object,
     ) -> "Future[Result]":
         """Like ``call``, but returns a future at once; its ``.result()`` waits.
@@ -164,7 +177,16 @@ class Client:
         if it runs. It returns False if the call has ended, or if it cannot be cancelled at the broker; then the call continues.
         """
         call = self._client.call(
-            service, *body, timeout=timeout, retries=retries, check=check, headers=headers, key=key, **arguments
+            service,
+            *body,
+            timeout=timeout,
+            retries=retries,
+            check=check,
+            headers=headers,
+            key=key,
+            group=group,
+            near=near,
+            **arguments,
         )
         return CallFuture(self._background.submit(call), self._client.cancels)
 
@@ -177,11 +199,22 @@ class Client:
         check: bool = False,
         headers: Headers | None = None,
         key: str = "",
+        group: str = "",
+        near: str = "",
         **arguments: object,
     ) -> Iterator[Result]:
         """Calls ``service`` and yields its partial replies as they arrive, then the final one; see ``AsyncClient.stream``."""
         stream = self._client.stream(
-            service, *body, timeout=timeout, retries=retries, check=check, headers=headers, key=key, **arguments
+            service,
+            *body,
+            timeout=timeout,
+            retries=retries,
+            check=check,
+            headers=headers,
+            key=key,
+            group=group,
+            near=near,
+            **arguments,
         )
         try:
             while True:
@@ -204,6 +237,8 @@ class Client:
         retries: "int | JobBackoff | None" = None,
         run_timeout: float | None = None,
         timeout: float | None = None,
+        group: str = "",
+        near: str = "",
         **arguments: object,
     ) -> str:
         """Submits a durable job and returns its id once the broker has stored it; see ``AsyncClient.submit_job``."""
@@ -219,6 +254,8 @@ class Client:
                 retries=retries,
                 run_timeout=run_timeout,
                 timeout=timeout,
+                group=group,
+                near=near,
                 **arguments,
             )
         )
@@ -265,6 +302,7 @@ class Client:
         retries: "int | JobBackoff | None" = None,
         run_timeout: float | None = None,
         timeout: float | None = None,
+        group: str = "",
         **arguments: object,
     ) -> "dict[str, Any]":
         """Declares a schedule, which is left as it is if it exists and has not changed; see ``AsyncClient.schedule``."""
@@ -280,6 +318,7 @@ class Client:
                 retries=retries,
                 run_timeout=run_timeout,
                 timeout=timeout,
+                group=group,
                 **arguments,
             )
         )

@@ -58,6 +58,8 @@ class JobOptions:
     ttl: float | None = None
     retries: int | Backoff | None = None
     timeout: float | None = None  # of one attempt
+    group: str = ""
+    near: str = ""
 
     def to_header(self) -> Row:
         if self.at is not None and self.at.tzinfo is None:
@@ -70,6 +72,8 @@ class JobOptions:
             "ttl_us": microseconds("ttl", self.ttl),
             "retries": retries_of(self.retries),
             "timeout_us": microseconds("timeout", self.timeout),
+            "group": self.group or None,
+            "near": self.near or None,
         }
 
 

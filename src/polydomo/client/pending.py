@@ -8,6 +8,7 @@ from polydomo.client.message import Result
 from polydomo.errors import CallFailed, CallTimeout, NoSuchService, PolydomoError
 from polydomo.limits import DEADLINE_TOLERANCE, MAX_MESSAGE, STREAM_BACKLOG
 from polydomo.model.outcomes import NO_WORKER, TIMEOUT, TOO_LARGE
+from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.protocols.ends import Failure, Reply
 
 
@@ -19,9 +20,9 @@ class Pending:
     deadline = inf  # in the time of the event loop; the broker has it, too
     timeout = inf  # the seconds from the call to the deadline
 
-    def __init__(self, service: bytes, headers: bytes, idempotency_key: bytes = b"") -> None:
+    def __init__(self, service: bytes, headers: bytes, options: RequestOptions = PLAIN) -> None:
         self.service = service
-        self.idempotency_key = idempotency_key
+        self.options = options  # the idempotency key and the marks
         self.headers = headers  # the caller's headers, as encoded by the protocol
 
     def on_reply(self, reply: Reply) -> None:
@@ -54,9 +55,9 @@ class Single(Pending):
     replies."""
 
     def __init__(
-        self, service: bytes, headers: bytes, loop: asyncio.AbstractEventLoop, idempotency_key: bytes = b""
+        self, service: bytes, headers: bytes, loop: asyncio.AbstractEventLoop, options: RequestOptions = PLAIN
     ) -> None:
-        super().__init__(service, headers, idempotency_key)
+        super().__init__(service, headers, options)
         self.future: asyncio.Future[Result] = loop.create_future()
         self.parts: list[bytes] = []
         self.size = 0
@@ -92,9 +93,9 @@ class Stream(Pending):
     """A call that yields each part. Unread parts are buffered, up to a limit."""
 
     def __init__(
-        self, service: bytes, headers: bytes, loop: asyncio.AbstractEventLoop, idempotency_key: bytes = b""
+        self, service: bytes, headers: bytes, loop: asyncio.AbstractEventLoop, options: RequestOptions = PLAIN
     ) -> None:
-        super().__init__(service, headers, idempotency_key)
+        super().__init__(service, headers, options)
         self.loop = loop
         self.parts: deque[Result] = deque()
         self.size = 0

@@ -31,7 +31,7 @@ class PooledConnection:
 
     def ask(self, key: int, pending: Pending, body: list[bytes], timeout: float) -> None:
         check_size(body, self.connection.max_body)
-        self.end.request(key, pending.service, body, timeout, pending.headers, pending.idempotency_key)
+        self.end.request(key, pending.service, body, timeout, pending.headers, pending.options)
         self.calls[key] = pending
         self.connection.flush_soon()
 

@@ -82,15 +82,16 @@ class Flow:
         allow_failure: bool = False,
         by_reference: bool = False,
         reuse: bool | None = None,
+        group: str = "",
     ) -> FlowNode:
         """Adds a call of a service. An argument is bytes, text, a JSON value, a node, or a list of nodes. The worker gets one frame for
         each argument, and for a list of nodes one for each of them.
 
-        ``name`` is unique in the flow, and generated if it is not given. ``after``: nodes that must end before it, without their
-        results. ``retries``, ``run_timeout`` and ``priority`` are those of ``submit_job``. ``allow_failure``: if it fails, nodes that need
-        it run and get the failure as a value, the JSON object ``{"error": ..., "text": ...}``. ``by_reference``: it gets the ids of jobs
-        instead of results, and a list of nodes as one frame, a JSON list of ids.
-        ``reuse``: if a call with the same service and the same arguments has been run before, its result is used.
+        ``name`` is unique in the flow, and generated if it is not given. ``after``: nodes that must end before it, without their results.
+        ``retries``, ``run_timeout``, ``priority`` and ``group`` are those of ``submit_job``. ``allow_failure``: if it fails, nodes that
+        need it run and get the failure as a value, the JSON object ``{"error": ..., "text": ...}``. ``by_reference``: it gets the ids of
+        jobs instead of results, and a list of nodes as one frame, a JSON list of ids. ``reuse``: if a call with the same service and the
+        same arguments has been run before, its result is used.
         """
         if len(self.nodes) >= MAX_FLOW_NODES:
             raise SettingError(f"flow {self.name!r}: the limit is {MAX_FLOW_NODES:,} nodes (MAX_FLOW_NODES)")
@@ -120,6 +121,8 @@ class Flow:
             row["by_reference"] = True
         if self.reuse if reuse is None else reuse:
             row["reuse"] = True
+        if group:
+            row["group"] = group
         if self.edges + len(node.needs) > MAX_FLOW_EDGES:
             raise SettingError(f"node {node.name!r}: the flow has more than {MAX_FLOW_EDGES:,} edges (MAX_FLOW_EDGES)")
         self.edges += len(node.needs)
@@ -141,6 +144,7 @@ class Flow:
         allow_failure: bool = False,
         by_reference: bool = False,
         reuse: bool | None = None,
+        group: str = "",
     ) -> list[FlowNode]:
         """Adds one call for each item, with ``more`` as further arguments of each. Returns the nodes."""
         return [
@@ -155,6 +159,7 @@ class Flow:
                 allow_failure=allow_failure,
                 by_reference=by_reference,
                 reuse=reuse,
+                group=group,
             )
             for item in items
         ]

@@ -36,6 +36,7 @@ Row = dict[str, object]
 FLOW_FIELDS = {"name", "key", "on_failure", "reuse", "node", "nodes"}
 NODE_FIELDS = {
     "name", "service", "args", "map", "after", "retries", "run_timeout", "priority", "allow_failure", "by_reference", "reuse",
+    "group",
 }  # fmt: skip
 
 
@@ -144,6 +145,7 @@ def _add(flow: Flow, name: str, row: Row, made: "dict[str, list[FlowNode]]") -> 
                 allow_failure=_flag(what, row, "allow_failure"),
                 by_reference=_flag(what, row, "by_reference"),
                 reuse=_flag(what, row, "reuse") if "reuse" in row else None,
+                group=_text(what, row, "group"),
             )
         )
     return found

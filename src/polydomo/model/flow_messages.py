@@ -7,7 +7,8 @@ A node is a JSON object:
     args            its arguments: a string is text, null is the next frame of the message's body, a number is the node with that
                     number, a list of numbers is the nodes of a list; [first, last] in it is a range of numbers
     after           numbers of nodes that must end before it, and whose results it does not get, in the same form
-    retries, timeout_us, priority, ttl_us     as in ``polydomo.submit``
+    retries, timeout_us, priority, ttl_us, group
+                                              as in ``polydomo.submit``
     allow_failure, by_reference, reuse        true or false
 
 Nodes are numbered from 0 in the order in which they are sent, and a node names only nodes before it. So a graph that can be written down
@@ -22,13 +23,14 @@ import msgspec
 
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_BODY_FRAMES, MAX_FLOW_EDGES, MAX_JOB_PRIORITY, MAX_NODE_NAME
-from polydomo.model.job_messages import ID_LENGTH, Row, is_id, read_duration, read_service, read_text
+from polydomo.model.job_messages import ID_LENGTH, Row, is_id, read_duration, read_mark, read_service, read_text
 from polydomo.model.retry_policy import Backoff, backoff_of
 from polydomo.wire.frames import join, split
 
 FIELDS: Final = frozenset(
     {
         "name", "service", "args", "after", "retries", "timeout_us", "priority", "ttl_us", "allow_failure", "by_reference", "reuse",
+        "group",
     }
 )  # fmt: skip
 
@@ -41,7 +43,7 @@ class NodeSpec:
     """A checked node."""
 
     __slots__ = (
-        "after", "allow_failure", "arguments", "backoff", "by_reference", "frames", "name", "number", "priority", "reuse", "run",
+        "after", "allow_failure", "arguments", "backoff", "by_reference", "frames", "group", "name", "number", "priority", "reuse", "run",
         "service", "ttl",
     )  # fmt: skip
 
@@ -72,6 +74,7 @@ class NodeSpec:
         self.allow_failure = _flag(row, "allow_failure")
         self.by_reference = _flag(row, "by_reference")
         self.reuse = _flag(row, "reuse")
+        self.group = read_mark(row, "group")
         self.after = self._numbers("after", row.get("after", []))
         self.arguments: list[Argument] = []
         self.frames: list[bytes] = []

@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from polydomo.errors import SettingError
-from polydomo.limits import MAX_JOB_DELAY, MAX_JOB_KEY, MAX_JOB_PRIORITY, MAX_MESSAGE, MAX_SERVICE_NAME
+from polydomo.limits import MAX_JOB_DELAY, MAX_JOB_KEY, MAX_JOB_PRIORITY, MAX_MARK, MAX_MESSAGE, MAX_SERVICE_NAME
+from polydomo.model.request_options import mark_fault
 from polydomo.model.retry_policy import Backoff, backoff_of
 from polydomo.wire.frames import Body, bounds, frame, join, split
 
@@ -157,13 +158,15 @@ def read_answer(frames: "list[bytes]") -> "tuple[Row, list[bytes]]":
     return read_header(first), frames[1:]
 
 
-FIELDS: Final = frozenset({"service", "id", "key", "delay_us", "at", "priority", "ttl_us", "retries", "timeout_us"})
+FIELDS: Final = frozenset(
+    {"service", "id", "key", "delay_us", "at", "priority", "ttl_us", "retries", "timeout_us", "group", "near"}
+)
 
 
 class Submission:
     """A checked ``polydomo.submit`` request."""
 
-    __slots__ = ("at", "backoff", "body", "delay", "id", "key", "priority", "run", "service", "ttl")
+    __slots__ = ("at", "backoff", "body", "delay", "group", "id", "key", "near", "priority", "run", "service", "ttl")
 
     def __init__(self, header: Row, body: bytes) -> None:
         """Raises SettingError that names the field and the expected value."""
@@ -175,7 +178,7 @@ class Submission:
         self.id = _text(header, "id", ID_LENGTH)
         if self.id and not is_id(self.id):
             raise SettingError(f"id: {self.id!r} must have {ID_LENGTH} characters of Crockford's base 32")
-        self.key = ""
+        self.key = self.group = self.near = ""
         self.delay = self.at = self.ttl = self.run = 0.0
         self.priority = 0
         self.backoff: Backoff | None = None
@@ -192,6 +195,7 @@ class Submission:
         self.priority = _whole(header, "priority", -MAX_JOB_PRIORITY, MAX_JOB_PRIORITY)
         if header.get("retries") is not None:
             self.backoff = backoff_of(header["retries"])
+        self.group, self.near = read_mark(header, "group"), read_mark(header, "near")
 
 
 def read_service(header: Row) -> bytes:
@@ -220,6 +224,15 @@ def _text(header: Row, name: str, most: int) -> str:
 
 def read_text(header: Row, name: str, most: int) -> str:
     return _text(header, name, most)
+
+
+def read_mark(header: Row, name: str) -> str:
+    """The group of a job, or what it is near to. Raises SettingError."""
+    value = _text(header, name, MAX_MARK)
+    fault = mark_fault(value.encode("utf-8", "surrogateescape")) if value else ""
+    if fault:
+        raise SettingError(f"{name}: {fault}")
+    return value
 
 
 def _whole(header: Row, name: str, least: int, most: int) -> int:

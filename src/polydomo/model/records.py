@@ -13,6 +13,7 @@ from typing import Any, Final
 from polydomo.limits import COST_CONNECTION, COST_REGISTRATION, COST_REQUEST
 from polydomo.model.job_facts import JobFacts
 from polydomo.model.listener_roles import SHARED, Role
+from polydomo.model.request_options import RequestOptions
 from polydomo.native import mypyc_attr
 from polydomo.wire.frames import Body, head
 from polydomo.wire.link import Link, LinkHandler
@@ -45,6 +46,7 @@ class Request:
         "history",
         "max_attempts",
         "number",
+        "options",
         "outcome",
         "ref",
         "reply_size",
@@ -69,6 +71,7 @@ class Request:
     dispatched: float  # when the current attempt began
     time_limits: "TimeLimits | None"
     max_attempts: int  # 0: the default of the broker's policy
+    options: RequestOptions  # as the client gave them; PLAIN for most
     history: "History"  # NO_HISTORY as long as it is dispatched once and answered once
     reply_size: int
     outcome: str

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from polydomo.errors import CallFailed
 from polydomo.limits import MAX_BODY
+from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.wire.zmtp.extensions import NO_EXTENSIONS, Extensions
 
 Frames = list[bytes]
@@ -87,6 +88,7 @@ ANNOUNCED = Extensions(
     deadline=True,
     give_back=True,
     key=True,
+    options=True,
     cancel_jobs=True,
     deadline_jobs=True,
     window=True,
@@ -102,7 +104,7 @@ class ClientEnd:
     socket_type = b"DEALER"
     identity = b""  # the ZMTP identity to connect with
     concurrent = False  # several requests may be outstanding on one connection
-    carries_keys = False  # the protocol can carry an idempotency key
+    carries_keys = False  # the protocol can carry an idempotency key, a group, and what a request is near to
     agreed: Extensions = NO_EXTENSIONS  # the broker's extensions; set once the connection is open
     out: list[Frames]
 
@@ -116,11 +118,11 @@ class ClientEnd:
         body: Frames,
         timeout: float = 0.0,
         headers: bytes = b"",
-        idempotency_key: bytes = b"",
+        options: RequestOptions = PLAIN,
     ) -> None:
         """Sends a request. ``key`` is chosen by the caller and returned with the replies. ``timeout`` is sent to the broker if the protocol
         supports it. ``headers`` are the caller's, encoded by ``registry.Protocol.headers``; b"" for a protocol without headers.
-        ``idempotency_key`` is sent if ``carries_keys``."""
+        Of ``options``, the idempotency key and the marks are sent if ``carries_keys``."""
         raise NotImplementedError
 
     def receive(self, message: Frames) -> list[Event]:

@@ -71,6 +71,7 @@ class Host:
             deadline=True,
             give_back=True,
             key=True,
+            options=True,
             cancel_jobs=True,
             deadline_jobs=True,
             window=True,

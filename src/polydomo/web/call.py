@@ -7,10 +7,12 @@ replies. The request is a JSON object of the query parameters, plus ``accept``: 
 import re
 from collections.abc import Callable
 from typing import Final, Protocol
+from urllib.parse import unquote_to_bytes
 
 from polydomo.limits import MAX_CONTROL, MAX_HTTP_TIMEOUT, MAX_IDEMPOTENCY_KEY, MAX_SERVICE_NAME
 from polydomo.model import durations
 from polydomo.model.records import Request
+from polydomo.model.request_options import mark_fault, options_of
 from polydomo.model.service_schema import JSON_ENCODING
 from polydomo.web.content import (
     EVENTS,
@@ -81,7 +83,7 @@ def service_name(path: "list[str]") -> bytes:
     return name
 
 
-Submit = Callable[[HttpSession, bytes, bytes, str, float, str], None]
+Submit = Callable[[HttpSession, bytes, bytes, "CallPlan"], None]
 
 
 class Keep(Protocol):
@@ -153,7 +155,7 @@ class CallEndpoint(Endpoint):
             session.ask(service, frames, exchange)
             return
         if plan.respond_async and self.submit is not None:
-            self.submit(session, service, frames, plan.key, plan.timeout, plan.trace)
+            self.submit(session, service, frames, plan)
             return
         deadline = session.broker.now + plan.time_limit if plan.has_time_limit else 0.0
         if plan.trace:
@@ -162,9 +164,9 @@ class CallEndpoint(Endpoint):
         if plan.key and self.keep is not None and isinstance(exchange, CallExchange) and not own:
             kept = self.keep.begin(session, service, frames, plan.key, exchange)
             if kept is not None:
-                self.keep.started(kept, session.ask(service, frames, kept, deadline, plan.waits, plan.key))
+                self.keep.started(kept, session.ask(service, frames, kept, deadline, plan.options))
         else:
-            session.ask(service, frames, exchange, deadline, plan.waits, plan.key)
+            session.ask(service, frames, exchange, deadline, plan.options)
 
     def _get(self, session: HttpSession, head: RequestHead, service: bytes) -> None:
         headers = head.headers
@@ -222,10 +224,26 @@ class CallPlan:
         self.key = headers.get("idempotency-key", "")
         if len(self.key) > MAX_IDEMPOTENCY_KEY:
             raise HttpError(400, f"Idempotency-Key has at most {MAX_IDEMPOTENCY_KEY} characters", close=False)
+        self.group, self.near = mark(headers, "Polydomo-Group"), mark(headers, "Polydomo-Near")
+        self.options = options_of(not self.waits, self.key.encode("utf-8", "replace"), self.group, self.near)
         trace = headers.get("traceparent", "")
         self.trace = trace if _TRACE.fullmatch(trace) else ""
         # none of these headers: the most common case
-        self.plain = not (self.has_time_limit or self.respond_async or self.waits or self.key or self.trace)
+        self.plain = not (
+            self.has_time_limit or self.respond_async or self.waits or self.key or self.trace or self.group or self.near
+        )
+
+
+def mark(headers: "dict[str, str]", name: str) -> bytes:
+    """The value of a header with a mark of the request, percent-encoded or not; b"" without it. Raises HttpError."""
+    text = headers.get(name.lower(), "")
+    if not text:
+        return b""
+    value = unquote_to_bytes(text.encode("latin-1"))
+    fault = mark_fault(value)
+    if fault:
+        raise HttpError(400, f"{name} {fault}", close=False)
+    return value
 
 
 def named(session: HttpSession, request: Request) -> bytes:

@@ -9,7 +9,7 @@ from polydomo.limits import MAX_RESULT_WAIT
 from polydomo.model.job_messages import Row, body_of, read_message, write_message
 from polydomo.model.outcomes import KEY_REUSED
 from polydomo.model.records import Request
-from polydomo.web.call import NO_STORE, duration, fail
+from polydomo.web.call import NO_STORE, CallPlan, duration, fail
 from polydomo.web.content import FRAMES_JSON, JSON, MULTIPART, OCTETS, TEXT, choose, response_body
 from polydomo.web.session import Endpoint, Exchange, HttpSession, problem_headers
 from polydomo.wire.frames import Body, frame
@@ -83,15 +83,18 @@ def ask(session: HttpSession, service: str, header: Row, exchange: Exchange, con
     session.ask(b"polydomo." + service.encode(), frame(line, bool(content)) + content, exchange)
 
 
-def submit(session: HttpSession, service: bytes, body: bytes, key: str, timeout: float, trace: str) -> None:
+def submit(session: HttpSession, service: bytes, body: bytes, plan: CallPlan) -> None:
     """``Prefer: respond-async``: the call becomes a durable job."""
     header: Row = {"service": service.decode("utf-8", "surrogateescape")}
-    if key:
-        header["key"] = key
-    if timeout:
-        header["timeout_us"] = round(timeout * 1e6)
+    if plan.key:
+        header["key"] = plan.key
+    if plan.timeout:
+        header["timeout_us"] = round(plan.timeout * 1e6)
+    for name, value in (("group", plan.group), ("near", plan.near)):
+        if value:
+            header[name] = value.decode()
     exchange = SubmitExchange(session)
-    exchange.trace = trace
+    exchange.trace = plan.trace
     ask(session, "submit", header, exchange, body or body_of([]))
 
 

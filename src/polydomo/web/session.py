@@ -32,7 +32,7 @@ from polydomo.model.outcomes import (
     TOO_LARGE,
 )
 from polydomo.model.records import Request, Session
-from polydomo.model.request_options import options_of
+from polydomo.model.request_options import NEEDS_WORKER, RequestOptions
 from polydomo.model.session import ProtocolSession
 from polydomo.native import mypyc_attr
 from polydomo.protocols.memo.store_api import StoreFault
@@ -421,13 +421,11 @@ class HttpSession(ProtocolSession):
         body: Body,
         exchange: Exchange,
         deadline: float = 0.0,
-        wait: bool = False,
-        key: str = "",
+        options: RequestOptions = NEEDS_WORKER,
     ) -> Request | None:
-        """Makes a request. ``wait``: even if no worker offers the service. ``key``: an idempotency key."""
+        """Makes a request. With the default options, it fails if no worker offers the service."""
         self.announce()
         self.takes_partials = exchange.takes_partials
-        options = options_of(not wait, key.encode("utf-8", "replace"))
         return self.broker.request(self, service, body, exchange, deadline, options)
 
     def client_id_of(self, request: Request) -> bytes:

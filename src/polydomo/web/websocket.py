@@ -9,6 +9,7 @@ from polydomo.limits import (
     MAX_FAILURE_TEXT,
     MAX_HTTP_TIMEOUT,
     MAX_IDEMPOTENCY_KEY,
+    MAX_MARK,
     MAX_SERVICE_NAME,
     MAX_SUBSCRIPTIONS,
     MAX_TOPIC,
@@ -18,7 +19,7 @@ from polydomo.limits import (
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.records import DONE, Publication, Request, Worker
 from polydomo.model.registration import Refusal, WorkerTerms
-from polydomo.model.request_options import options_of
+from polydomo.model.request_options import mark_fault, options_of
 from polydomo.model.session import ProtocolSession
 from polydomo.model.shared_run import first_ref
 from polydomo.protocols.pubsub.backlog import Backlog
@@ -233,9 +234,10 @@ class WebSocketSession(ProtocolSession):
         deadline = self.broker.now + timeout if timeout is not None else 0.0
         needs_worker = _number(message, "wait") is None
         once = _bytes(message, "key", MAX_IDEMPOTENCY_KEY) if "key" in message else b""
+        group, near = _mark(message, "group"), _mark(message, "near")
         body = _frames(message)
         self.calls[key] = None
-        options = options_of(needs_worker, once)
+        options = options_of(needs_worker, once, group, near)
         request = self.broker.request(self, service, body, SocketCall(self, key), deadline, options)
         if request is not None and key in self.calls:
             self.calls[key] = request
@@ -378,6 +380,17 @@ def _published(publication: Publication) -> bytes:
     body = message[end:] if flags & MORE else b""
     topic = publication.topic.decode("utf-8", "replace")
     return dump({"op": "message", "topic": topic, "frames": frames_to_json(body)})
+
+
+def _mark(message: Message, name: str) -> bytes:
+    """The group of a call, or what it is near to."""
+    if name not in message:
+        return b""
+    value = _bytes(message, name, MAX_MARK)
+    fault = mark_fault(value)
+    if fault:
+        raise MessageError(f"{name} {fault}")
+    return value
 
 
 def _key(message: Message) -> Key:

@@ -227,6 +227,7 @@ def _node(flow: str, spec: NodeSpec, principal: str, trace: str) -> NodeRow:
     pattern = Job("", spec.service, b"", 0.0)
     pattern.principal, pattern.trace = principal, trace
     pattern.run, pattern.backoff = spec.run, spec.backoff
+    pattern.group = spec.group
     pattern.flow, pattern.node = flow, spec.number
     pattern.template, pattern.reuse = spec.is_template(), spec.reuse
     node.settings = pattern.settings()

@@ -162,7 +162,8 @@ class Durable:
         return rights.denial_of(request, ADMIN, ANOTHERS_FLOW)
 
     def start(self, job: Job) -> None:
-        options = RequestOptions(max_run=job.run, attempts=job.attempts + 1)
+        group, near = job.group.encode("utf-8", "surrogateescape"), job.near.encode("utf-8", "surrogateescape")
+        options = RequestOptions(max_run=job.run, attempts=job.attempts + 1, group=group, near=near)
         options.reuse = job.reuse
         body = job.input if job.input is not None else job.body
         request = self.session.broker.request(self.session, job.service, body, job, 0.0, options)
@@ -279,6 +280,7 @@ class Durable:
         job.run = order.run
         job.principal = order.principal
         job.headers, job.trace = order.headers, order.trace
+        job.group, job.near = order.group, order.near
         if order.attempts:
             job.backoff = replace(self.jobs.backoff_of(job), attempts=order.attempts)
         if order.ttl:

@@ -2,7 +2,16 @@
 
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_SERVICE_NAME
-from polydomo.model.job_messages import ID_LENGTH, Row, answer_body, is_id, read_count, read_duration, read_text
+from polydomo.model.job_messages import (
+    ID_LENGTH,
+    Row,
+    answer_body,
+    is_id,
+    read_count,
+    read_duration,
+    read_mark,
+    read_text,
+)
 from polydomo.model.records import Request
 from polydomo.model.request_options import RequestOptions
 from polydomo.wire.frames import Body
@@ -18,7 +27,20 @@ def identity_of(key: bytes) -> bytes:
 class DurableOrder:
     """A plain request that is to become a job, wherever it arrived."""
 
-    __slots__ = ("attempts", "body", "headers", "identity", "job", "principal", "run", "service", "trace", "ttl")
+    __slots__ = (
+        "attempts",
+        "body",
+        "group",
+        "headers",
+        "identity",
+        "job",
+        "near",
+        "principal",
+        "run",
+        "service",
+        "trace",
+        "ttl",
+    )
 
     def __init__(self, service: bytes, body: bytes) -> None:
         self.service = service
@@ -31,6 +53,8 @@ class DurableOrder:
         self.headers = ""
         self.trace = ""
         self.principal = ""
+        self.group = ""
+        self.near = ""
 
     def to_message(self) -> Body:
         header: Row = {"service": self.service.decode("utf-8", "surrogateescape")}
@@ -43,7 +67,8 @@ class DurableOrder:
         for name, seconds in (("run_us", self.run), ("ttl_us", self.ttl)):
             if seconds:
                 header[name] = max(1, round(seconds * 1e6))
-        for name, text in (("headers", self.headers), ("trace", self.trace)):
+        texts = (("headers", self.headers), ("trace", self.trace), ("group", self.group), ("near", self.near))
+        for name, text in texts:
             if text:
                 header[name] = text
         return answer_body(header, self.body)
@@ -65,6 +90,7 @@ def order_of(header: Row, body: bytes) -> DurableOrder:
     order.ttl = read_duration(header, "ttl_us")
     order.headers = read_text(header, "headers", 1 << 20)
     order.trace = read_text(header, "trace", 1024)
+    order.group, order.near = read_mark(header, "group"), read_mark(header, "near")
     return order
 
 
@@ -79,4 +105,6 @@ def order_for(request: Request, deadline: float, options: RequestOptions) -> Dur
         order.ttl = max(0.001, deadline - request.accepted)
     order.headers, order.trace = session.facts_of(request.ref)
     order.principal = request.origin
+    order.group = options.group.decode("utf-8", "surrogateescape")
+    order.near = options.near.decode("utf-8", "surrogateescape")
     return order

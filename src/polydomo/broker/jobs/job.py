@@ -41,9 +41,9 @@ class Job:
 
     __slots__ = (
         "allowed", "attempts", "backoff", "body", "body_sum", "created", "damage", "digest", "due", "ended", "expires", "fingerprint",
-        "fired", "flow", "headers", "id", "input", "keep", "key", "node", "origin", "outcome", "phase", "principal", "priority", "reason",
-        "result", "reuse", "run", "schedule", "sequence", "service", "started", "state", "stored_settings", "story", "template", "trace",
-        "waited", "worker",
+        "fired", "flow", "group", "headers", "id", "input", "keep", "key", "near", "node", "origin", "outcome", "phase", "principal",
+        "priority", "reason", "result", "reuse", "run", "schedule", "sequence", "service", "started", "state", "stored_settings", "story",
+        "template", "trace", "waited", "worker",
     )  # fmt: skip
 
     def __init__(self, id: str, service: bytes, body: bytes, created: float) -> None:
@@ -63,6 +63,8 @@ class Job:
         self.principal = ""  # its origin: the principal whose right each attempt needs; empty without access control
         self.headers = ""  # headers of the request (eMQP), for the worker
         self.trace = ""  # W3C trace context of the request, for the worker
+        self.group = ""  # the marks of its requests (``RequestOptions``)
+        self.near = ""
         self.attempts = 0  # attempts started so far
         self.state = OPEN
         self.outcome = ""  # after the end: ``ok`` or the outcome of the last attempt
@@ -142,6 +144,8 @@ class Job:
             ("headers", self.headers),
             ("trace", self.trace),
             ("fingerprint", self.fingerprint),
+            ("group", self.group),
+            ("near", self.near),
         ):
             if value:
                 kept[name] = value
@@ -163,6 +167,8 @@ class Job:
             self.headers = kept.get("headers", "")
             self.trace = kept.get("trace", "")
             self.fingerprint = kept.get("fingerprint", "")
+            self.group = kept.get("group", "")
+            self.near = kept.get("near", "")
             self.flow = kept.get("flow", "")
             self.node = kept.get("node", 0)
             self.template = kept.get("template", False)

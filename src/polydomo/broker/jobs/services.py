@@ -1,7 +1,7 @@
 """The built-in services of durable jobs, in every protocol. ``model.job_messages`` describes the messages.
 
-``polydomo.submit``      a new job: ``service``, and optionally ``id``, ``key``, ``delay_us``, ``at``, ``priority``, ``ttl_us``, ``retries``
-                         and ``timeout_us``; answers once it is stored: ``job``, ``state``, ``repeated``
+``polydomo.submit``      a new job: ``service``, and optionally ``id``, ``key``, ``delay_us``, ``at``, ``priority``, ``ttl_us``,
+                         ``retries``, ``timeout_us``, ``group`` and ``near``; answers once it is stored: ``job``, ``state``, ``repeated``
 ``polydomo.job``         all information about the job ``job``
 ``polydomo.result``      the result of ``job``, after at most ``wait_us``; the body is the worker's reply
 ``polydomo.cancel``      cancels ``job``, or the open request ``request``
@@ -9,8 +9,8 @@
                          that have ended, in that order, from a position on: "" is the beginning, ``next`` of an answer continues
 ``polydomo.retry``       retries dead jobs: ``job``, a list of ``jobs``, all of a ``service``, or ``all``
 ``polydomo.drop``        removes dead jobs, with the same fields
-``polydomo.schedule``    a new schedule: ``name``, ``service``, ``when``, and optionally ``zone``, ``missed``, ``priority``, ``retries`` and
-                         ``timeout_us``
+``polydomo.schedule``    a new schedule: ``name``, ``service``, ``when``, and optionally ``zone``, ``missed``, ``priority``, ``retries``,
+                         ``timeout_us`` and ``group``
 ``polydomo.schedules``   a list of schedules
 ``polydomo.unschedule``  removes the schedule ``name``
 ``polydomo.fire``        submits a job of the schedule ``name`` now
@@ -33,6 +33,7 @@ from polydomo.model.job_messages import (
     read_count,
     read_duration,
     read_id,
+    read_mark,
     read_service,
     read_text,
     stored_body,
@@ -84,6 +85,7 @@ def submit(durable: Durable, request: Request, header: Row, content: bytes) -> N
     job.expires = job.due + wanted.ttl if wanted.ttl else 0.0
     job.run = wanted.run
     job.backoff = wanted.backoff
+    job.group, job.near = wanted.group, wanted.near
 
     def stored(found: Job | None, error: StoreError | None) -> None:
         if found is None:
@@ -340,7 +342,7 @@ def _job_id(header: Row) -> str:
 
 # --- schedules --------------------------------------------------------------------------------------------------------------
 
-SCHEDULE_FIELDS = {"name", "service", "when", "zone", "missed", "priority", "retries", "timeout_us"}
+SCHEDULE_FIELDS = {"name", "service", "when", "zone", "missed", "priority", "retries", "timeout_us", "group"}
 
 
 def _name(header: Row) -> str:
@@ -374,6 +376,7 @@ def schedule(durable: Durable, request: Request, header: Row, content: bytes) ->
     pattern.run = read_duration(header, "timeout_us")
     pattern.backoff = backoff_of(header["retries"]) if header.get("retries") is not None else None
     pattern.principal = request.origin
+    pattern.group = read_mark(header, "group")
     row.settings = pattern.settings()
     row.priority = read_count(header, "priority", 1_000_000)
     durable.put_schedule(row, request)

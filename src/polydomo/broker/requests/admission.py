@@ -80,7 +80,7 @@ class Admission:
                 return None
             # Process 0 of this broker answers the others.
             if name == JOIN and session.is_sibling:
-                return from_sibling(self._api, session, body, ref)
+                return from_sibling(self._api, session, body, ref, options)
             here = (
                 session.is_bridge
                 or name not in state.services

@@ -14,6 +14,7 @@ from polydomo.broker.requests.tokens import BLOCK, FIRST_ATTEMPTS, IN_BLOCK
 from polydomo.broker.state import State
 from polydomo.limits import SMALL_BODY
 from polydomo.model.records import DONE, HELD, NEW, NO_HISTORY, PARKED, QUEUED, Request, Service, Session, Worker
+from polydomo.model.request_options import PLAIN
 from polydomo.wire.frames import Body
 
 STATES: Final = {NEW: "NEW", QUEUED: "QUEUED", HELD: "HELD", PARKED: "PARKED", DONE: "DONE"}
@@ -77,6 +78,7 @@ def new_request(number: int, session: Session, service: Service, body: Body, ref
     request.attempts = request.max_attempts = request.reply_size = 0
     request.dispatched = 0.0
     request.outcome = ""
+    request.options = PLAIN
     request.history = NO_HISTORY
     return request
 

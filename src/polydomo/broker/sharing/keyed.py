@@ -40,14 +40,17 @@ def name_of(origin: str, service: bytes, key: bytes) -> bytes:
     return b"%d,%d:%b%b%b" % (len(principal), len(service), principal, service, key)
 
 
-def from_sibling(broker: BrokerApi, session: Session, message: Body, ref: object) -> Request | None:
+def from_sibling(
+    broker: BrokerApi, session: Session, message: Body, ref: object, options: RequestOptions
+) -> Request | None:
     """In process 0: a run under a key of another process. The message is the key with its owner and service, the service, and the body."""
     data = bytes(message)
     start, after, _ = bounds(data, 0)
     name = data[start:after]
     start, after, flags = bounds(data, after)
     body = data[after:] if flags & MORE else b""
-    return broker.request(session, data[start:after], body, ref, 0.0, RequestOptions(needs_worker=True, key=name))
+    own = RequestOptions(needs_worker=True, key=name, group=options.group, near=options.near)
+    return broker.request(session, data[start:after], body, ref, 0.0, own)
 
 
 class KeyedRequests(RunOwner):

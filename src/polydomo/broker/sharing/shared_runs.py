@@ -111,8 +111,11 @@ class SharedRuns(ProtocolSession):
         run.waiting[request.token] = request
         self._holds[request] = run
         options = NEEDS_WORKER if needs_worker else PLAIN
-        if request.max_attempts:
-            options = RequestOptions(attempts=request.max_attempts, needs_worker=needs_worker)
+        wanted = request.options
+        if request.max_attempts or wanted.group or wanted.near:
+            options = RequestOptions(
+                attempts=request.max_attempts, needs_worker=needs_worker, group=wanted.group, near=wanted.near
+            )
         own = self.broker.request(self._client(request.session), service, body, run, 0.0, options)
         if self.open.get(key) is run:
             run.request = own

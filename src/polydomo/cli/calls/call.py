@@ -66,6 +66,16 @@ def call(
             help="MDX, eMQP: join an open request with the same key instead of running again.",
         ),
     ] = "",
+    group: Annotated[
+        str,
+        typer.Option(
+            "--group", metavar="TEXT", help="MDX, eMQP: the group of the request, for a service limited per group."
+        ),
+    ] = "",
+    near: Annotated[
+        str,
+        typer.Option("--near", metavar="TEXT", help="MDX, eMQP: prefer the worker that served this text last."),
+    ] = "",
     raw: Annotated[bool, typer.Option("--raw", help="Write the bytes of the reply unchanged.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Write one JSON object per reply; binary frames are base64.")
@@ -109,7 +119,9 @@ def call(
         async with client:
             typed = await frames_of(client, name, body or [], patience if ask else 0.0)
             try:
-                stream = client.stream(name, *(typed or frames), headers=headers, key=idempotency_key)
+                stream = client.stream(
+                    name, *(typed or frames), headers=headers, key=idempotency_key, group=group, near=near
+                )
                 check = partial(refuse_unknown, client, name, f" --to {to}" if to else "") if ask else None
                 async for part in replies(stream, patience, check):
                     write(part)

@@ -5,9 +5,10 @@
     RETRACT  service                                       the service is no longer offered
     ENTRY    name path address information                 a service is in the catalog of the last broker of the path; its address
     GONE     name                                          it is not in the catalog any more
-    REQUEST  id service deadline trace parent path [origin] body*
+    REQUEST  id service deadline trace parent path [origin] [options] body*
                                                            deadline: milliseconds left, 0: none; path: the brokers it has passed;
                                                            origin: its principal, if both sides have the extension
+                                                           options: its marks, likewise (``request_options.marks_of``)
     PARTIAL  id body*
     FINAL    id route body*                                route: the brokers it passed after this one, with its name at each
     FAILURE  id code text route
@@ -35,6 +36,8 @@ from polydomo.model.listener_roles import SIBLING
 from polydomo.model.outcomes import read_failure
 from polydomo.model.records import DONE, Path, Publication, Request, Service, Worker
 from polydomo.model.registration import Refusal
+from polydomo.model.request_options import PLAIN as PLAIN_OPTIONS
+from polydomo.model.request_options import marks_of, read_marks
 from polydomo.model.session import ProtocolSession
 from polydomo.protocols.bridge.frames import IDENTITY_SIZE, is_identity, is_number, read_path, take, take_all
 from polydomo.protocols.bridge.sibling_messages import (
@@ -158,7 +161,7 @@ class BridgeSession(ProtocolSession):
                 ):
                     break
                 parent = data[details + 2 : body - 2].decode("ascii", "replace")
-                self._accept(data[token:service], self._came, data[body:end], parent, 0.0, None, "")
+                self._accept(data[token:service], self._came, data[body:end], parent, 0.0)
             else:
                 break
             worker.last_heard = self.broker.now
@@ -283,6 +286,10 @@ class BridgeSession(ProtocolSession):
         """Whether a REQUEST names the principal that caused it: between processes, and between brokers that both know the extension."""
         return self.is_sibling or self.link.extensions.origin
 
+    def carries_options(self) -> bool:
+        """The same for its marks."""
+        return self.is_sibling or self.link.extensions.options
+
     def _named(self, claimed: bytes) -> str:
         """The origin of a request. A process of this broker is believed; another broker's name for it is qualified by the bridge's own
         principal, whose rights are all that it has."""
@@ -294,11 +301,11 @@ class BridgeSession(ProtocolSession):
         return journey.origin if isinstance(journey, BridgedRequest) else self.principal
 
     def _on_request(self, data: bytes, at: int, end: int) -> None:
-        claimed = b""
-        if self.carries_origins():
-            (key, service, left, trace, parent, way, claimed), body = take(data, at, end, 7)
-        else:
-            (key, service, left, trace, parent, way), body = take(data, at, end, 6)
+        count = 6 + self.carries_origins() + self.carries_options()
+        envelope, body = take(data, at, end, count)
+        key, service, left, trace, parent, way = envelope[:6]
+        claimed = envelope[6] if self.carries_origins() else b""
+        options = read_marks(envelope[-1]) if self.carries_options() else PLAIN_OPTIONS
         path = read_path(way)
         broker = self.broker
         if not key or len(key) > 255 or not is_number(left, 12) or len(trace) > MAX_NAME or len(parent) > MAX_NAME:
@@ -311,7 +318,7 @@ class BridgeSession(ProtocolSession):
         journey.origin = self._named(claimed)
         journey.route = []
         deadline = broker.now + int(left) / 1000 if int(left) else 0.0
-        request = broker.request(self, service, cut(data, body, end), journey, deadline)
+        request = broker.request(self, service, cut(data, body, end), journey, deadline, options)
         if request is not None and request.state != DONE:
             self.open[key] = request
 
@@ -321,9 +328,8 @@ class BridgeSession(ProtocolSession):
         self._came = call.service
         self._came_frame = frame(call.service, True)
         deadline = self.broker.now + call.milliseconds / 1000 if call.milliseconds else 0.0
-        self._accept(
-            call.token, call.service, cut(data, call.body, end), call.parent, deadline, call.facts, call.origin
-        )
+        body = cut(data, call.body, end)
+        self._accept(call.token, call.service, body, call.parent, deadline, call)
 
     def _accept(
         self,
@@ -332,12 +338,14 @@ class BridgeSession(ProtocolSession):
         body: Body,
         parent: str,
         deadline: float,
-        facts: RelayedFacts | None,
-        origin: str,
+        call: SiblingCall | None = None,
     ) -> None:
-        """A request of a client of the other process."""
-        journey = BridgedRequest(token, self._path, trace_from(self._trace, token), parent, facts, origin)
-        request = self.broker.request(self, service, body, journey, deadline)
+        """A request of a client of the other process. ``call`` has its facts, origin and marks; None: there are none."""
+        journey = BridgedRequest(token, self._path, trace_from(self._trace, token), parent)
+        options = PLAIN_OPTIONS
+        if call is not None:
+            journey.facts, journey.origin, options = call.facts, call.origin, call.options
+        request = self.broker.request(self, service, body, journey, deadline, options)
         if request is not None and request.state != DONE:
             self.open[token] = request
 
@@ -417,6 +425,8 @@ class BridgeSession(ProtocolSession):
         ]
         if self.carries_origins():
             envelope.append(request.origin.encode("ascii", "backslashreplace")[:MAX_NAME])
+        if self.carries_options():
+            envelope.append(marks_of(request.options))
         self._say(b"REQUEST", envelope, request.body)
 
     def _call(self, request: Request, milliseconds: int) -> None:
@@ -427,7 +437,7 @@ class BridgeSession(ProtocolSession):
         job = request.session.job_of(request)
         headers = request.session.headers_of(request)
         facts = RelayedFacts(request.session.protocol, headers, job).encode() if headers or job is not None else b""
-        known = details(self.broker.request_name(request), milliseconds, facts, request.origin)
+        known = details(self.broker.request_name(request), milliseconds, facts, request.origin, request.options)
         body = request.body
         self.link.send_pieces((CALL, request.token, self._asked_frame, known, body), len(body))
 

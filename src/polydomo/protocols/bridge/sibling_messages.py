@@ -1,8 +1,9 @@
 """The two frequent messages between the processes of one broker, in a form that is read by position.
 
     CALL   token service details body*     a request. details: its id at the sending process (26 characters), the milliseconds until its
-                                           deadline (0: none), with access control a space and its origin (``principals``), a newline, and
-                                           its facts (``RelayedFacts``), mostly none
+                                           deadline (0: none), its marks if it has any (a tab, the group, a tab, what it is near to,
+                                           a tab), with access control a space and its origin (``principals``), a newline, and its
+                                           facts (``RelayedFacts``), mostly none
     REPLY  token body*                     its final reply
 
 The sender is the only process that the request has passed, and its trace follows from its number, which is in the token; so neither
@@ -14,6 +15,8 @@ import json
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MAX_SERVICE_NAME
 from polydomo.model.job_facts import JobFacts
+from polydomo.model.request_options import PLAIN as PLAIN_OPTIONS
+from polydomo.model.request_options import RequestOptions, mark_fault, options_of
 from polydomo.wire.frames import MORE, bounds, head
 
 TOKEN_SIZE = 12
@@ -63,19 +66,22 @@ def read_facts(data: bytes) -> RelayedFacts | None:
     return RelayedFacts("job", b"", JobFacts(str(id), str(key), str(text), str(trace)))
 
 
-def details(name: str, milliseconds: int, facts: bytes, origin: str = "") -> bytes:
+def details(
+    name: str, milliseconds: int, facts: bytes, origin: str = "", options: RequestOptions = PLAIN_OPTIONS
+) -> bytes:
     """The frame of the details."""
-    if not milliseconds and not facts and not origin and len(name) == ID_SIZE:
+    marks = b"\t%b\t%b\t" % (options.group, options.near) if options.group or options.near else b""
+    if not milliseconds and not facts and not origin and not marks and len(name) == ID_SIZE:
         return PLAIN + name.encode() + PLAIN_TAIL
     named = b" " + origin.encode("ascii", "backslashreplace") if origin else b""
-    content = b"%b%d%b\n%b" % (name.encode(), milliseconds, named, facts)
+    content = b"%b%d%b%b\n%b" % (name.encode(), milliseconds, marks, named, facts)
     return head(len(content), True) + content
 
 
 class SiblingCall:
     """A CALL that the general path has read."""
 
-    __slots__ = ("body", "facts", "milliseconds", "origin", "parent", "service", "token")
+    __slots__ = ("body", "facts", "milliseconds", "options", "origin", "parent", "service", "token")
 
     def __init__(self, data: bytes, start: int, end: int) -> None:
         """The message is at ``data[start:end]``. Raises ProtocolViolation."""
@@ -85,6 +91,15 @@ class SiblingCall:
         content, self.body = _frame(data, at, end)
         self.parent = content[:ID_SIZE].decode("ascii", "replace")
         known, newline, facts = content[ID_SIZE:].partition(b"\n")
+        self.options = PLAIN_OPTIONS
+        digits, tab, marked = known.partition(b"\t")
+        if tab:
+            group, _, marked = marked.partition(b"\t")
+            near, tab, known = marked.partition(b"\t")
+            if not tab or mark_fault(group) or mark_fault(near):
+                raise ProtocolViolation("a CALL with invalid marks")
+            self.options = options_of(False, b"", group, near)
+            known = digits + known
         digits, _, origin = known.partition(b" ")
         if not newline or not digits.isdigit() or len(digits) > 12 or len(self.service) > MAX_SERVICE_NAME:
             raise ProtocolViolation("a CALL without details")

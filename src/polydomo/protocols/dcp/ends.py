@@ -8,6 +8,7 @@ from polydomo.limits import DCP_BEAT, DCP_MAX_HELD, DCP_PATIENCE, MAX_BODY_FRAME
 from polydomo.model.job_facts import read_mark
 from polydomo.model.job_messages import PERMANENT_CODES
 from polydomo.model.outcomes import FAILED
+from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.protocols.dcp.session import (
     CANCEL,
     CREDIT,
@@ -76,7 +77,7 @@ class DcpClientEnd(NumberedClientEnd):
         body: Frames,
         timeout: float = 0.0,
         headers: bytes = b"",
-        idempotency_key: bytes = b"",
+        options: RequestOptions = PLAIN,
     ) -> None:
         self.last += 1
         identity = self.last.to_bytes(8, "big")

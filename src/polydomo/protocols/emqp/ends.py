@@ -9,6 +9,7 @@ import json
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import EMQP_BEAT, EMQP_MAX_SLOTS, EMQP_PATIENCE, EMQP_WEIGHT
 from polydomo.model.job_messages import PERMANENT_CODES
+from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.protocols.emqp import headers as emqp_headers
 from polydomo.protocols.emqp.commands import EXPIRED, HEADER
 from polydomo.protocols.ends import (
@@ -43,15 +44,20 @@ class EmqpClientEnd(NumberedClientEnd):
         body: Frames,
         timeout: float = 0.0,
         headers: bytes = b"",
-        idempotency_key: bytes = b"",
+        options: RequestOptions = PLAIN,
     ) -> None:
         msgid = self.new_id()
         self.track(key, msgid)
         asked = b"reply-requested"
         if timeout > 0:
             asked += b",timeout:%d" % max(1, round(timeout))
-        if idempotency_key:
-            asked += b",%b:%b" % (emqp_headers.IDEMPOTENCY_KEY.encode(), idempotency_key)
+        for name, value in (
+            (emqp_headers.IDEMPOTENCY_KEY, options.key),
+            (emqp_headers.GROUP, options.group),
+            (emqp_headers.NEAR, options.near),
+        ):
+            if value:
+                asked += b",%b:%b" % (name.encode(), value)
         if headers:
             asked += b"," + headers
         self.out.append([b"", HEADER, b"REQUEST", msgid, service, asked, b"".join(body)])

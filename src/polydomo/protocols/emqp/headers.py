@@ -24,13 +24,15 @@ from polydomo.limits import (
     MAX_SERVICES_PER_WORKER,
 )
 from polydomo.model.job_facts import JobFacts
-from polydomo.model.request_options import RequestOptions
+from polydomo.model.request_options import RequestOptions, mark_fault
 from polydomo.wire import frames
 
 GUARANTEE = "guarantee"
 JOB = "job"
 KEY = "key"  # of the durable job, towards a worker
 IDEMPOTENCY_KEY = "idempotency-key"  # of a client's request
+GROUP = "group"  # likewise: the group that a service may be limited by ...
+NEAR = "near"  # ... and what the request should be near to
 REPLY_REQUESTED = "reply-requested"
 RETRY_COUNT = "retry-count"
 TIMEOUT = "timeout"
@@ -50,6 +52,8 @@ class Headers:
         self.guarantee = False  # the request is stored in the job store
         self.trace = ""  # W3C trace context
         self.key = b""  # idempotency key
+        self.group = b""
+        self.near = b""
         before: list[str] = []
         after: list[str] | None = None  # the part after the timeout
         for name, value in items:
@@ -61,6 +65,10 @@ class Headers:
                 self.trace = value or ""
             elif name == IDEMPOTENCY_KEY:
                 self.key = (value or "").encode()[:MAX_JOB_KEY]
+            elif name == GROUP:
+                self.group = _mark(GROUP, value)
+            elif name == NEAR:
+                self.near = _mark(NEAR, value)
             elif name == RETRY_COUNT:
                 count = _number(value)
                 if count is None:
@@ -117,7 +125,12 @@ class Route:
         self.timeout = headers.timeout
         self.key = headers.key
         self.options = RequestOptions(
-            attempts=headers.attempts, fallback=DEFAULT_QUEUE, guarantee=headers.guarantee, key=headers.key
+            attempts=headers.attempts,
+            fallback=DEFAULT_QUEUE,
+            guarantee=headers.guarantee,
+            key=headers.key,
+            group=headers.group,
+            near=headers.near,
         )
         self.framed = frames.frame(queue, True) + headers.framed  # towards a worker, where there is no deadline
         self._seconds = 0
@@ -279,6 +292,14 @@ def _json(text: str, what: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise ProtocolViolation(f"{what} that are not JSON") from None
+
+
+def _mark(name: str, value: "str | None") -> bytes:
+    content = (value or "").encode()
+    fault = mark_fault(content)
+    if fault:
+        raise ProtocolViolation(f"a header {name} that {fault}")
+    return content
 
 
 def _number(value: "str | None") -> "float | None":

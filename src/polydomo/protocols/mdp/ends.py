@@ -7,6 +7,7 @@ reply would be taken for the reply to the next request.
 
 from polydomo.errors import NoSuchService, ProtocolViolation
 from polydomo.limits import MAX_BODY_FRAMES, MDP_BEAT, MDP_PATIENCE
+from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.protocols.ends import ClientEnd, Delivery, Dismissed, Event, Frames, HeldParts, Reply, WorkerEnd
 
 READY = b"\x01"
@@ -29,7 +30,7 @@ class MdpClientEnd(ClientEnd):
         body: Frames,
         timeout: float = 0.0,
         headers: bytes = b"",
-        idempotency_key: bytes = b"",
+        options: RequestOptions = PLAIN,
     ) -> None:
         if self.spent or self.key is not None:
             raise ValueError("an MDP connection carries one request at a time, and none after an abandoned request")

@@ -20,12 +20,16 @@ LEAVE = b"\x06"  # DISCONNECT
 # Frame 1, of the extensions.
 WITHIN = b"WITHIN"  # client: a REQUEST with a deadline; to a worker: the same
 KEYED = b"KEYED"  # client: a REQUEST with an idempotency key, and a deadline or 0
+WITH = b"WITH"  # client: a REQUEST with named options
 CANCEL = b"CANCEL"  # client: a request is not wanted any more; to a worker: the same
 CREDIT = b"CREDIT"  # worker: how many requests it may hold, and how many it runs at once
 REVOKE = b"REVOKE"  # to a worker: release the request if it has not been started
 RELEASED = b"RELEASED"  # worker: it will not run the request
 KEPT = b"KEPT"  # worker: it has started the request
 EXPIRED = b"timeout"  # last frame of a client's CANCEL whose deadline passed
+TIME = b"within"  # options of WITH: the deadline in milliseconds ...
+KEY = b"key"  # ... and the idempotency key; ``model.request_options`` has the others
+MAX_OPTIONS = 8  # named options of one request
 MAX_WITHIN = 10  # digits of a deadline in milliseconds: 115 days
 
 DISCONNECT_HEADER = b"MDPW02"  # 'Frame 0: "MDPW02" (six bytes, representing MDP/Worker v0.2)'
@@ -46,6 +50,7 @@ class MdxConstants:
         self.request = more([client, REQUEST])
         self.within = more([client, WITHIN])
         self.keyed = more([client, KEYED])
+        self.with_options = more([client, WITH])
         self.partial = more([client, PARTIAL])
         self.final = more([client, FINAL])
         self.work = more([worker, WORK])
@@ -61,6 +66,7 @@ class MdxConstants:
         self.ping_size = len(self.ping)
         self.within_size = len(self.within)
         self.keyed_size = len(self.keyed)
+        self.with_size = len(self.with_options)
 
 
 @lru_cache(maxsize=16)  # a broker has one pair of headers; tests have a few

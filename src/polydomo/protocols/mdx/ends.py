@@ -6,6 +6,7 @@ from polydomo.errors import NoSuchService, ProtocolViolation
 from polydomo.limits import MDX_BEAT, MDX_MAX_CREDIT, MDX_PATIENCE
 from polydomo.model.job_facts import read_mark
 from polydomo.model.outcomes import FAILURE_MARK
+from polydomo.model.request_options import GROUP, NEAR, PLAIN, RequestOptions
 from polydomo.protocols.ends import (
     Cancelled,
     Delivery,
@@ -25,6 +26,7 @@ from polydomo.protocols.mdx.commands import (
     EXPIRED,
     FINAL,
     KEPT,
+    KEY,
     KEYED,
     LEAVE,
     MAX_WITHIN,
@@ -35,6 +37,8 @@ from polydomo.protocols.mdx.commands import (
     RELEASED,
     REQUEST,
     REVOKE,
+    TIME,
+    WITH,
     WITHIN,
     WORK,
     WORKER_FINAL,
@@ -60,7 +64,7 @@ class MdxClientEnd(NumberedClientEnd):
         body: Frames,
         timeout: float = 0.0,
         headers: bytes = b"",
-        idempotency_key: bytes = b"",
+        options: RequestOptions = PLAIN,
     ) -> None:
         if not service:
             raise NoSuchService("MDX cannot call a service with an empty name")
@@ -69,8 +73,15 @@ class MdxClientEnd(NumberedClientEnd):
         self.track(key, identity)  # "The client MUST keep track of REQUEST messages issued"
         command = [REQUEST]
         within = b"%d" % max(1, ceil(timeout * 1000)) if timeout > 0 else b"0"
-        if idempotency_key and self.agreed.key:
-            command = [KEYED, within, idempotency_key]
+        if (options.group or options.near) and self.agreed.options:
+            command = [WITH]
+            named = ((TIME, within), (KEY, options.key), (GROUP, options.group), (NEAR, options.near))
+            for name, value in named:
+                if value:
+                    command += (name, value)
+            command.append(b"")
+        elif options.key and self.agreed.key:
+            command = [KEYED, within, options.key]
         elif timeout > 0 and self.agreed.deadline:
             command = [WITHIN, within]
         self.out.append([self.header, *command, service, identity, *(body or [b""])])  # "Frames 4+": one at least

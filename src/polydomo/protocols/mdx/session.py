@@ -11,7 +11,7 @@ from math import ceil
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.outcomes import CLIENT_CANCELLED, CLIENT_TIMEOUT, REFUSED, read_failure
 from polydomo.model.records import Request, Worker
-from polydomo.model.request_options import RequestOptions
+from polydomo.model.request_options import GROUP, NEAR, PLAIN, RequestOptions, mark_fault
 from polydomo.model.window import set_window
 from polydomo.protocols.mdp.single_worker import SingleWorkerSession
 from polydomo.protocols.mdx.commands import (
@@ -23,15 +23,19 @@ from polydomo.protocols.mdx.commands import (
     EXPIRED,
     FAILURE,
     KEPT,
+    KEY,
     KEYED,
     LEAVE,
+    MAX_OPTIONS,
     MAX_WITHIN,
     PONG,
     READY,
     RELEASED,
     REQUEST,
     SHORT,
+    TIME,
     TOKEN_FRAME,
+    WITH,
     WITHIN,
     WORK,
     WORKER_FINAL,
@@ -69,6 +73,7 @@ class MdxSession(SingleWorkerSession):
         )
         self._named = 0  # where in it the service begins
         self._within = 0.0  # the deadline in it, in seconds; 0: none
+        self._options = PLAIN  # the options in it
         self._service = b""
         self._due = b""  # expected envelope of the FINAL for the last dispatched request
         self._token = b""  # of that attempt
@@ -112,7 +117,7 @@ class MdxSession(SingleWorkerSession):
                 break
             ids[identity] = None
             ref = data[start + self._named : body]
-            request = self.broker.request(self, self._service, data[body:end], ref, deadline)
+            request = self.broker.request(self, self._service, data[body:end], ref, deadline, self._options)
             if request is None or self.extended.cancel:
                 self._asked_for(identity, ref, request)
             start = end
@@ -171,6 +176,7 @@ class MdxSession(SingleWorkerSession):
                     self._asked = data[start:mark]
                     self._named = words.request_size
                     self._within = 0.0
+                    self._options = PLAIN
                     self._service = data[service + 2 : mark]
                     request = self.broker.request(self, self._service, cut(data, body, end), ref)
                     self._asked_for(identity, ref, request)
@@ -189,6 +195,9 @@ class MdxSession(SingleWorkerSession):
                 return
         elif data.startswith(words.keyed, start) and self.extended.key:
             if self._request_keyed(data, start + words.keyed_size, end):
+                return
+        elif data.startswith(words.with_options, start) and self.extended.options:
+            if self._request_with(data, start, end):
                 return
         self._slow_path(data[start:end])
 
@@ -268,6 +277,10 @@ class MdxSession(SingleWorkerSession):
             self._invalid(f"WITHIN of {count} frames that is not milliseconds, service, request id and body")
         elif header == words.client and command == KEYED and self.extended.key:
             self._invalid(f"KEYED of {count} frames that is not milliseconds, key, service, request id and body")
+        elif header == words.client and command == WITH and self.extended.options:
+            self._invalid(
+                f"WITH of {count} frames that is not names and values, an empty frame, service, request id and body"
+            )
         elif header == words.client and command == CANCEL and self.extended.cancel and 3 <= count <= 4:
             self._cancel(frames[2], count == 4 and frames[3] == EXPIRED)
         elif header == words.worker and command in (CREDIT, RELEASED, KEPT) and self.extended.credit:
@@ -307,6 +320,7 @@ class MdxSession(SingleWorkerSession):
         self._asked = data[start:mark]
         self._named = service - start
         self._within = max(1, int(digits)) / 1000
+        self._options = PLAIN
         self._service = data[service + 2 : mark]
         ref = data[service:body]
         deadline = self.broker.now + self._within
@@ -337,6 +351,66 @@ class MdxSession(SingleWorkerSession):
         name, content = data[service + 2 : mark], cut(data, body, end)
         request = broker.request(self, name, content, ref, deadline, RequestOptions(key=data[key + 2 : service]))
         self._asked_for(identity, ref, request)
+        return True
+
+    def _request_with(self, data: bytes, start: int, end: int) -> bool:
+        """WITH (name value)* "" service id body+: a REQUEST with named options. An unknown name is ignored. False: not laid out as one."""
+        at = start + self.words.with_size
+        left = 0
+        key = group = near = b""
+        for _ in range(MAX_OPTIONS + 1):
+            if data[at] != 1:
+                return False
+            value = at + 2 + data[at + 1]
+            if not data[at + 1]:  # the empty frame
+                at = value
+                break
+            if data[value] != 1 or not data[value + 1]:
+                return False
+            name = data[at + 2 : value]
+            at = value + 2 + data[value + 1]
+            content = data[value + 2 : at]
+            if name == TIME:
+                if not content.isdigit() or len(content) > MAX_WITHIN:
+                    return False
+                left = int(content)
+            elif name == KEY:
+                key = content
+            elif name in (GROUP, NEAR):
+                if mark_fault(content):
+                    return False
+                if name == GROUP:
+                    group = content
+                else:
+                    near = content
+        else:
+            return False
+        service = at
+        if data[service] != 1 or not data[service + 1]:
+            return False
+        mark = service + 2 + data[service + 1]
+        if data[mark] != 1 or not data[mark + 1]:
+            return False
+        body = mark + 2 + data[mark + 1]
+        identity = data[mark:body]
+        if identity in self.ids:
+            return True
+        self.ids[identity] = None
+        broker = self.broker
+        if self.worker is not None:
+            self.worker.last_heard = broker.now
+        options = RequestOptions(key=key, group=group, near=near) if key or group or near else PLAIN
+        within = left / 1000
+        name = data[service + 2 : mark]
+        if not key:  # requests of one group often follow each other; each has another key
+            self._asked = data[start:mark]
+            self._named = service - start
+            self._within = within
+            self._options = options
+            self._service = name
+        ref = data[service:body]
+        deadline = broker.now + within if within else 0.0
+        self._asked_for(identity, ref, broker.request(self, name, cut(data, body, end), ref, deadline, options))
         return True
 
     def _asked_for(self, identity: bytes, ref: bytes, request: Request | None) -> None:

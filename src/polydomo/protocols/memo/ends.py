@@ -7,6 +7,7 @@ for the broker, with its own id and request, like the document's contexts.
 from polydomo.errors import NoSuchService, ProtocolViolation
 from polydomo.limits import BUSY_TIMEOUT, MEMO_IDLE, MEMO_SLOTS
 from polydomo.model.outcomes import ABANDON, ABANDON_MARK
+from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.protocols.ends import Delivery, Dismissed, Event, Frames, HeldParts, NumberedClientEnd, Reply, WorkerEnd
 from polydomo.protocols.memo import messages
 
@@ -60,7 +61,7 @@ class MemoClientEnd(NumberedClientEnd):
         body: Frames,
         timeout: float = 0.0,
         headers: bytes = b"",
-        idempotency_key: bytes = b"",
+        options: RequestOptions = PLAIN,
     ) -> None:
         if not _is_text(service):
             raise NoSuchService(f"memo01 cannot express the service name {service!r}: a name is UTF-8 and not empty")

@@ -31,7 +31,7 @@ REASONS: Final = {status.value: status.phrase for status in HTTPStatus} | {
 # Headers that must not be repeated: readers could disagree on which value counts.
 SINGLE: Final = frozenset(
     "host content-length transfer-encoding content-type authorization expect upgrade sec-websocket-key sec-websocket-version "
-    "idempotency-key polydomo-timeout polydomo-token polydomo-worker traceparent".split()
+    "idempotency-key polydomo-group polydomo-near polydomo-timeout polydomo-token polydomo-worker traceparent".split()
 )
 
 _MALFORMED: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)

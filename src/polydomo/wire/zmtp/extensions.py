@@ -25,6 +25,7 @@ WORDS: Final[dict[bytes, str]] = {
     b"fail": "fail",
     b"origin": "origin",
     b"catalog": "catalog",
+    b"options": "options",
     b"max-message": "max_message",
 }
 NUMBERED: Final[tuple[bytes, ...]] = (b"credit", b"max-message")  # words with a number
@@ -44,6 +45,7 @@ class Extensions:
         "give_back",
         "key",
         "max_message",
+        "options",
         "origin",
         "window",
     )
@@ -62,6 +64,7 @@ class Extensions:
         fail: bool = False,
         origin: bool = False,
         catalog: bool = False,
+        options: bool = False,
     ) -> None:
         self.credit = credit  # workers may name a window; a broker names the largest one, a worker 1
         self.cancel = cancel  # requests can be cancelled
@@ -76,6 +79,7 @@ class Extensions:
         self.origin = origin  # a request over a bridge names the principal that caused it
         self.catalog = catalog  # entries of the catalog cross a bridge
         self.key = key  # MDX requests can carry an idempotency key
+        self.options = options  # MDX requests, and requests over a bridge, can carry named options
         self.max_message = max_message  # bytes of one message that this side accepts; 0: it does not say
 
     def encode(self) -> bytes:
