@@ -22,6 +22,7 @@ from polydomo.broker.observe.recorder import Recorder
 from polydomo.journal.levels import Levels
 from polydomo.journal.recording.chunk import Run
 from polydomo.journal.recording.recorder import JournalRecorder
+from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.protocols import registry
 from polydomo.protocols.detect import Detector
 from polydomo.protocols.ends import ClientEnd, Delivery, Event, Reply, WorkerEnd
@@ -43,7 +44,13 @@ class ManyRequests(ClientEnd):
     """An MDP/0.1 client that, unlike the library's, has several requests open: replies come in any order."""
 
     def request(
-        self, key: int, service: bytes, body: list[bytes], timeout: float = 0.0, headers: bytes = b"", once: bytes = b""
+        self,
+        key: int,
+        service: bytes,
+        body: list[bytes],
+        timeout: float = 0.0,
+        headers: bytes = b"",
+        options: RequestOptions = PLAIN,
     ) -> None:
         self.out.append([b"", b"MDPC01", service, *body])
 
