@@ -502,6 +502,7 @@ MAX_RESULT_WAIT: Final = 86_400.0  # The longest wait of a client for a result: 
 MAX_WORKER_NAME: Final = 100  # Characters of a worker's name: a host name and a number fit.
 RESULT_POLL: Final = 30.0  # A client polls for a result at this interval, so that it detects a lost broker.
 MAX_SCHEDULES: Final = 10_000  # Schedules in one store.
+SCHEDULE_RUNS: Final = 10  # Next runs in the answer about one schedule: each may search the days of eight years.
 SCHEDULE_LEAST: Final = 0.1  # Seconds: the shortest interval of a schedule.
 MAX_PATTERN_NAMES: Final = 10_000  # Names whose match with the patterns of a setting is cached.
 STORE_PENDING: Final = 50_000  # Pending writes before new jobs are rejected.
@@ -534,6 +535,7 @@ FLOW_INPUT: Final = 16 * KIB  # Results that a released node gets at once; large
 FLOW_INPUTS: Final = 16  # Predecessors of a node up to which this is tried.
 FLOW_STORING: Final = 86_400.0  # Seconds after which a flow that its client has not sent completely is removed: a day.
 FLOW_STEPS: Final = 500  # Steps or nodes of a flow in one answer.
+FLOW_LOOK: Final = 5_000  # Open nodes of a flow, the oldest first, among which those that run are looked for: 0.5 ms.
 
 # --- Spark ----------------------------------------------------------------------------------------------------------------
 

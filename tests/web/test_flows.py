@@ -1,6 +1,7 @@
 """Flows over HTTP, with a real HTTP client."""
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 from urllib.error import HTTPError
@@ -9,7 +10,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 import polydomo.testing
-from polydomo import Worker
+from polydomo import Call, Client, Worker
 from polydomo.testing import Broker
 
 
@@ -71,6 +72,37 @@ def test_a_flow_is_started_followed_and_removed(broker: Broker) -> None:
     other = {**FLOW, "node": FLOW["node"][:1]}
     ask(broker, "POST", "/v1/flows", FLOW, **{"Idempotency-Key": "x"})
     assert ask(broker, "POST", "/v1/flows", other, **{"Idempotency-Key": "x"})[0] == 422
+
+
+def test_steps_with_open_have_the_nodes_that_run(broker: Broker) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(call: Call) -> bytes:
+        begun.set()
+        go_on.wait(60)
+        return b""
+
+    worker = Worker(broker.url)
+    worker.add("slow", slow)
+    flow = {"name": "f", "node": [{"name": "n", "service": "slow"}, {"name": "m", "service": "nobody"}]}
+    with worker, Client(broker.url) as client:
+        id = ask(broker, "POST", "/v1/flows", flow)[1]["flow"]
+
+        def steps(**more: object) -> dict[str, Any]:
+            body = json.dumps({"flow": id, "after": 0, **more})
+            found: dict[str, Any] = client.call("polydomo.flow.steps", body).json()
+            return found
+
+        assert begun.wait(60)
+        (row,) = steps(open=True)["open"]
+        assert (row["number"], row["state"], row["attempts"]) == (0, "running", 0) and row["started"]
+        job = client.job(ask(broker, "GET", f"/v1/flows/{id}")[1]["nodes"][0]["job"])
+        assert job["flow"] == id
+        go_on.set()
+        client.flow(id).result("n")
+        found = steps(open=True)
+        assert (len(found["steps"]), found["open"]) == (1, [])
+        assert "open" not in steps()
 
 
 def test_a_flow_of_several_parts_is_cancelled_and_retried(broker: Broker) -> None:

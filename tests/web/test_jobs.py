@@ -74,6 +74,7 @@ def test_a_job_that_has_no_result_yet_is_cancelled(http: httpx.Client) -> None:
     result = http.get(f"{place}/result?wait=60")
     assert (result.status_code, result.headers["content-type"]) == (410, "application/problem+json")
     assert http.get("/v1/dead").json() == [] and http.get("/v1/schedules").json() == []
+    assert http.get("/v1/schedules/nightly").status_code == 404
 
 
 def test_jobs_that_are_not_there(http: httpx.Client) -> None:

@@ -129,9 +129,13 @@ class DeadEndpoint(Endpoint):
 
 
 class SchedulesEndpoint(Endpoint):
-    """``/v1/schedules``"""
+    """``/v1/schedules`` and ``/v1/schedules/{name}``."""
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
+        name = "/".join(path)
+        if name:
+            ask(session, "schedules", {"name": name}, JobExchange(session, "schedule"))
+            return
         ask(session, "schedules", {}, JobExchange(session, "schedules"))
 
 

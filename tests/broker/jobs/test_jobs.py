@@ -1,5 +1,7 @@
 """The life of a job: stored before it is reported, retries, dead letters, keys, repeats, leadership."""
 
+from datetime import datetime
+
 import pytest
 
 from polydomo.broker.jobs import job as states
@@ -326,6 +328,15 @@ def schedule(world: World, timing: str = "every 10s", missed: str = "once") -> S
     world.schedules.put(row, lambda done, error: None)
     world.store.sync()
     return row
+
+
+def test_the_next_runs_of_one_schedule(world: World) -> None:
+    row = schedule(world)
+    found = world.schedules.one("tick")
+    assert found is not None and isinstance(found["runs"], list)
+    times = [datetime.fromisoformat(run["local"]).timestamp() for run in found["runs"]]
+    assert times == [row.next + 10.0 * number for number in range(10)]
+    assert world.schedules.one("tock") is None
 
 
 def test_a_schedule_runs_once_each_time(world: World) -> None:

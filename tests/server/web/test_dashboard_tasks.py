@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from polydomo import Backoff, Call, Client, Permanent, PolydomoError, Worker, testing
+from polydomo import Backoff, Call, Client, Flow, Permanent, PolydomoError, Worker, testing
 from tests.server.web.browsing import WAIT, Page, open_browser
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -155,6 +155,25 @@ def test_what_a_client_sent(browser: Any, plant: Plant) -> None:
         one.check("task-client")
 
 
+def test_how_far_a_flow_is_and_which_node_failed(browser: Any, plant: Plant) -> None:
+    flow = Flow("billing")
+    bills = flow.map("invoice", [str(number) for number in range(10)])
+    flow.call("render", bills)
+    with Client(plant.broker.url) as client:
+        started = client.start(flow)
+        assert started.wait(WAIT / 1000) == "failed"
+    with Page(browser, plant.broker) as one:
+        one.open("overview")
+        one.page.click("#nav >> text=Jobs")
+        one.page.click("#pages >> text=Flows")
+        row = one.page.locator("tbody tr", has_text="billing")
+        row.wait_for()
+        assert "failed" in row.inner_text() and "0 of 11" in row.inner_text()
+        row.get_by_role("link", name="billing").click()
+        one.page.wait_for_selector('.node[data-state="dead"] >> text=10 dead')
+        one.page.locator("tbody tr", has_text="no such customer").first.wait_for()
+
+
 def test_finished_requests_have_pages(browser: Any) -> None:
     with testing.broker(settings=SETTINGS) as broker:
         worker = Worker(broker.url)
@@ -240,6 +259,11 @@ def test_a_schedule_is_added_and_shows_its_next_run_in_its_own_zone(browser: Any
         cell = one.page.locator("tr", has_text="nightly").locator('[data-title="Next run"]')
         cell.wait_for()
         assert re.fullmatch(r"\d{4}-\d\d-\d\d 02:30:00 Asia/Tokyo", cell.inner_text())
+        one.page.get_by_role("link", name="nightly").click()
+        runs = one.page.locator("section.card", has_text="Next runs of nightly").locator("time")
+        one.until(lambda: runs.count() == 10, "the next runs are listed")
+        assert all(re.search(" 02:30:00 Asia/Tokyo$", text) for text in runs.all_inner_texts())
+        assert len(set(runs.all_inner_texts())) == 10
 
 
 def test_charts_show_the_past_and_read_values(browser: Any, plant: Plant) -> None:

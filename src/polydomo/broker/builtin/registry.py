@@ -318,7 +318,12 @@ def _jobs(parts: Parts) -> "list[BuiltinService]":
         ),
         job(b"polydomo.drop", ADMIN, "removes dead jobs, with the same fields", services.drop),
         job(b"polydomo.schedule", ADMIN, "adds the [schedule](durability.md#schedules) `name`", services.schedule),
-        job(b"polydomo.schedules", INSPECT, "a list of schedules", services.list_schedules),
+        job(
+            b"polydomo.schedules",
+            INSPECT,
+            "a list of schedules; with a `name`, that one and its next runs",
+            services.list_schedules,
+        ),
         job(b"polydomo.unschedule", ADMIN, "removes the schedule `name`", services.unschedule),
         job(b"polydomo.fire", ADMIN, "submits a job of the schedule `name` now", services.fire),
         # The right to call each service of the flow; for a flow of another principal, admin.
@@ -333,7 +338,8 @@ def _jobs(parts: Parts) -> "list[BuiltinService]":
         job(
             b"polydomo.flow.steps",
             ITSELF,
-            "nodes of `flow` that have ended, after the position `after`; waits at most `wait_us` for one",
+            "nodes of `flow` that have ended, after the position `after`; waits at most `wait_us` for one; with `open`, also "
+            "those that run",
             flow_services.steps,
         ),
         job(

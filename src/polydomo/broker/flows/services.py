@@ -4,7 +4,7 @@
                            ``on_failure`` and ``fingerprint``; adds ``nodes`` to the flow ``flow``, from number ``first`` on; with ``open``
                            starts it. One message may do all three. Answers with ``flow``, ``state`` and ``repeated``
 ``polydomo.flow.show``     a flow, and its nodes from number ``first`` on, with ``edges`` also what each needs
-``polydomo.flow.steps``    nodes that have ended, in that order, after the position ``after``
+``polydomo.flow.steps``    nodes that have ended, in that order, after the position ``after``; with ``open`` also those that run
 ``polydomo.flow.result``   the result of a ``node``; the body is the worker's reply
 ``polydomo.flow.list``     flows, the newest first
 ``polydomo.flow.cancel``, ``polydomo.flow.retry``, ``polydomo.flow.remove``
@@ -25,6 +25,7 @@ from polydomo.broker.jobs.ops import Op, StoreError
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.errors import SettingError
 from polydomo.limits import (
+    FLOW_LOOK,
     FLOW_PART,
     FLOW_PART_EDGES,
     FLOW_STEPS,
@@ -308,6 +309,21 @@ def _leads(durable: Durable, request: Request) -> bool:
     return durable.jobs.leads
 
 
+def open_rows(durable: Durable, id: str) -> "list[Row]":
+    """Nodes of a flow that a worker has, then those that wait for their time: what changes while a flow runs, besides its steps."""
+    running: list[Row] = []
+    delayed: list[Row] = []
+    for looked, job in enumerate(durable.jobs.nodes.get(id, {}).values()):
+        if looked == FLOW_LOOK:
+            break
+        state = job_states.RUNNING if job.phase == job_states.RECORDING else job.phase
+        if state != job_states.QUEUED:
+            found = running if state == job_states.RUNNING else delayed
+            started = iso_time(job.started) if state == job_states.RUNNING and job.started else None
+            found.append({"number": job.node, "state": state, "attempts": job.attempts, "started": started})
+    return (running + delayed)[:FLOW_STEPS]
+
+
 def show(durable: Durable, request: Request, header: Row, content: bytes) -> None:
     id = read_flow_id(header)
     most = read_count(header, "limit", FLOW_STEPS) if header.get("limit") is not None else FLOW_STEPS
@@ -401,7 +417,10 @@ def steps(durable: Durable, request: Request, header: Row, content: bytes) -> No
             if op.nodes or op.row.state in states.ENDED or not waiting.later():
                 position = op.nodes[-1].node.position if op.nodes else after
                 found = [node_row(durable, one) for one in op.nodes]
-                durable.reply(request, {**flow_row(op.row), "steps": found, "next": position})
+                answer = {**flow_row(op.row), "steps": found, "next": position}
+                if header.get("open") is True:
+                    answer["open"] = open_rows(durable, id)
+                durable.reply(request, answer)
 
         op.then = selected
         durable.jobs.put(op)

@@ -10,7 +10,7 @@ from polydomo.broker.jobs.jobs import Jobs
 from polydomo.broker.jobs.ops import FULL, DropSchedule, Fire, Op, PutSchedule, ScheduleRow, StoreError
 from polydomo.broker.jobs.timing import Timing, missed_runs, read_timing
 from polydomo.errors import SettingError
-from polydomo.limits import JOB_REFUSED_WAIT, MAX_SCHEDULES
+from polydomo.limits import JOB_REFUSED_WAIT, MAX_SCHEDULES, SCHEDULE_RUNS
 from polydomo.model.json_form import iso_time
 
 # policies for missed runs
@@ -203,23 +203,36 @@ class Schedules:
 
     def rows(self) -> "list[Row]":
         """All schedules with their next runs."""
-        found: list[Row] = []
-        for name, plan in sorted(self.plans.items()):
-            row = plan.row
-            found.append(
-                {
-                    "name": name,
-                    "service": row.service.decode(errors="backslashreplace"),
-                    "when": row.timing,
-                    "zone": row.zone,
-                    "missed": row.missed,
-                    "next": iso_time(row.next) if row.next else None,
-                    "next_local": datetime.fromtimestamp(row.next, plan.zone).isoformat() if row.next else None,
-                    "body_bytes": len(row.body),
-                    "principal": plan.principal,
-                    "problem": plan.problem,
-                }
-            )
+        found: list[Row] = [_described(plan) for _, plan in sorted(self.plans.items())]
         for name, problem in sorted(self.broken.items()):
             found.append({"name": name, "problem": problem})
         return found
+
+    def one(self, name: str) -> "Row | None":
+        """One schedule, with its next runs; None if there is no such schedule."""
+        plan = self.plans.get(name)
+        if plan is None:
+            return {"name": name, "problem": self.broken[name]} if name in self.broken else None
+        row = plan.row
+        runs: list[Row] = []
+        due = row.next
+        while due and len(runs) < SCHEDULE_RUNS:
+            runs.append({"time": iso_time(due), "local": datetime.fromtimestamp(due, plan.zone).isoformat()})
+            due = plan.timing.after(due, row.created, plan.zone)
+        return {**_described(plan), "runs": runs}
+
+
+def _described(plan: PlannedSchedule) -> Row:
+    row = plan.row
+    return {
+        "name": row.name,
+        "service": row.service.decode(errors="backslashreplace"),
+        "when": row.timing,
+        "zone": row.zone,
+        "missed": row.missed,
+        "next": iso_time(row.next) if row.next else None,
+        "next_local": datetime.fromtimestamp(row.next, plan.zone).isoformat() if row.next else None,
+        "body_bytes": len(row.body),
+        "principal": plan.principal,
+        "problem": plan.problem,
+    }

@@ -11,7 +11,7 @@
 ``polydomo.drop``        removes dead jobs, with the same fields
 ``polydomo.schedule``    a new schedule: ``name``, ``service``, ``when``, and optionally ``zone``, ``missed``, ``priority``, ``retries``,
                          ``timeout_us`` and ``group``
-``polydomo.schedules``   a list of schedules
+``polydomo.schedules``   a list of schedules; with a ``name``, that one and its next runs
 ``polydomo.unschedule``  removes the schedule ``name``
 ``polydomo.fire``        submits a job of the schedule ``name`` now
 
@@ -153,6 +153,7 @@ def _detail(job: Job) -> Row:
     return {
         "principal": job.principal,
         "trace": job.trace,
+        "flow": job.flow or None,
         "timeout_us": microseconds(job.run) if job.run else None,
         "worker": job.worker if runs else None,
         "started": iso_time(job.started) if runs and job.started else None,
@@ -353,10 +354,21 @@ def _name(header: Row) -> str:
 
 
 def list_schedules(durable: Durable, request: Request, header: Row, content: bytes) -> None:
-    if durable.jobs.leads:
-        durable.reply(request, {"schedules": durable.schedules.rows()})
-    else:
+    name = read_text(header, "name", MAX_SERVICE_NAME)
+    if not durable.jobs.leads:
         durable.refuse(request, durable.jobs.not_leading())
+    elif name:
+        found = durable.schedules.one(name)
+        if found is None:
+            _no_schedule(durable, request, name)
+        else:
+            durable.reply(request, {"schedule": found})
+    else:
+        durable.reply(request, {"schedules": durable.schedules.rows()})
+
+
+def _no_schedule(durable: Durable, request: Request, name: str) -> None:
+    durable.fail(request, NOT_FOUND, f"no such schedule: {name!r}; `polydomo schedule ls` lists them")
 
 
 def schedule(durable: Durable, request: Request, header: Row, content: bytes) -> None:
@@ -389,7 +401,7 @@ def unschedule(durable: Durable, request: Request, header: Row, content: bytes) 
         if error is not None:
             durable.refuse(request, error)
         elif not done:
-            durable.fail(request, NOT_FOUND, f"no such schedule: {name!r}; `polydomo schedule ls` lists them")
+            _no_schedule(durable, request, name)
         else:
             durable.reply(request, {"name": name})
 
@@ -401,7 +413,7 @@ def fire(durable: Durable, request: Request, header: Row, content: bytes) -> Non
     job = durable.schedules.run_now(name)
     if job is None:
         if durable.jobs.leads:
-            durable.fail(request, NOT_FOUND, f"no such schedule: {name!r}; `polydomo schedule ls` lists them")
+            _no_schedule(durable, request, name)
         else:
             durable.refuse(request, durable.jobs.not_leading())
         return

@@ -55,6 +55,8 @@ export const retryDead = (job, then) => atOnce("Retry", () => ask("polydomo.retr
 export const dropDead = (job, then) => confirmed("Drop the dead job", `Drop ${job}? It cannot be retried afterwards.`, "Drop it", () => ask("polydomo.drop", { job }).then(then));
 export const retryMany = (jobs, then) => confirmed("Retry dead jobs", `Retry ${plural(jobs.length, "job")}?`, "Retry", () => ask("polydomo.retry", { jobs }).then(then));
 export const dropMany = (jobs, then) => confirmed("Drop dead jobs", `Drop ${plural(jobs.length, "job")}? They cannot be retried afterwards.`, "Drop", () => ask("polydomo.drop", { jobs }).then(then));
+export const cancelFlow = (flow, then) => confirmed("Cancel the flow", `Cancel ${flow}? Open nodes are cancelled, and no further node starts.`, "Cancel it", () => ask("polydomo.flow.cancel", { flow }).then(then));
+export const retryFlow = (flow, then) => atOnce("Retry", () => ask("polydomo.flow.retry", { flow }).then(then));
 export const runSchedule = (name) => atOnce("Run now", () => ask("polydomo.fire", { name }));
 export const removeSchedule = (name) => confirmed("Remove the schedule", `Remove ${name}?`, "Remove", () => ask("polydomo.unschedule", { name }));
 

@@ -7,16 +7,16 @@ export const TABS = [
   ["overview", "Overview", "o", [["overview", "Overview"]]],
   ["services", "Services", "s", [["services", "Services"], ["workers", "Workers"], ["try", "Try"]]],
   ["requests", "Requests", "r", [["requests", "Requests"], ["live", "Live"]]],
-  ["jobs", "Jobs", "j", [["jobs", "Jobs"], ["schedules", "Schedules"]]],
+  ["jobs", "Jobs", "j", [["jobs", "Jobs"], ["flows", "Flows"], ["schedules", "Schedules"]]],
   ["logs", "Logs", "l", [["logs", "Logs"]]],
   ["more", "More", "m", [["more", "More"], ["traffic", "Traffic"], ["clients", "Clients"], ["topics", "Topics"], ["catalog", "Catalog"], ["bridges", "Bridges"], ["events", "Events"]]],
 ];
 
 // pages that are reached by links only, and the page of the navigation that they belong to
-export const DETAILS = { service: "services", request: "requests", job: "jobs" };
+export const DETAILS = { service: "services", request: "requests", job: "jobs", run: "flows" };
 
 // further keys after g
-export const KEYS = { w: "workers", v: "live", t: "traffic", c: "clients", y: "try", e: "events" };
+export const KEYS = { w: "workers", f: "flows", v: "live", t: "traffic", c: "clients", y: "try", e: "events" };
 
 // addresses of earlier versions
 export const RENAMED = { flow: "traffic" };

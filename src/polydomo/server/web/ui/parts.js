@@ -1,7 +1,7 @@
 // The parts that all pages are made of: names, states, commands to copy, empty states, tabs and headings.
 
 import { h, put, setText } from "./dom.js";
-import { clock } from "./format.js";
+import { clock, percent } from "./format.js";
 
 /** A name that somebody else chose. It ends in an ellipsis if there is no room, and hovering shows all of it. */
 export function name(text, href) {
@@ -29,6 +29,8 @@ const MEANINGS = {
   delayed: ["delayed", "It waits for its time, or for its next attempt"],
   queued: ["queued", "It waits for a worker"],
   running: ["running", "A worker has it"],
+  waiting: ["waiting", "It waits for others that it needs"],
+  skipped: ["skipped", "A node that it needs has failed"],
   abandoned: ["abandoned", "Its client no longer waits, but a worker still runs it"],
   dead: ["dead", "It failed for good; an operator can retry it"],
   "gave-up": ["gave up", "Its workers were lost too often"],
@@ -39,7 +41,7 @@ const MEANINGS = {
 const COLOURS = {
   good: ["ready", "ok", "done", "succeeded", "answered"],
   active: ["busy", "all-busy", "running"],
-  warn: ["late", "queued", "paused", "drained", "draining", "waiting", "delayed", "cancelled", "abandoned", "throttled", "warning"],
+  warn: ["late", "queued", "paused", "drained", "draining", "delayed", "cancelling", "retrying", "cancelled", "abandoned", "throttled", "warning"],
   bad: ["lost", "registering", "failed", "failing", "dead", "timeout", "gave-up", "interrupted", "refused", "denied", "shutdown", "too-large", "no-worker", "damaged", "error", "expired"],
 };
 const COLOUR_OF = Object.fromEntries(Object.entries(COLOURS).flatMap(([colour, states]) => states.map((state) => [state, colour])));
@@ -145,6 +147,15 @@ export function toggle(on, off, pressed, change) {
 export function facts(rows) {
   const filled = rows.filter(([, value]) => value !== undefined && value !== null && value !== "");
   return h("dl", { class: "facts" }, filled.map(([title, value]) => h("div", null, h("dt", null, title), h("dd", null, value))));
+}
+
+/** How far a request or a job is, as its worker says: {share, text}. Null if it has not said so. */
+export function progressBar(progress) {
+  if (!progress) return null;
+  const share = Math.min(1, Math.max(0, Number(progress.share) || 0));
+  const part = h("i", { class: "active" });
+  part.style.width = `${100 * share}%`;
+  return h("span", { class: "line" }, h("span", { class: "bar", role: "img", "aria-label": percent(share) }, part), `${percent(share)} ${progress.text || ""}`);
 }
 
 /** A time, with the full date on hover. */

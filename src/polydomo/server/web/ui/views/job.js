@@ -5,7 +5,7 @@ import { h, put } from "../dom.js";
 import { get } from "../feed.js";
 import { bytes, clock, duration } from "../format.js";
 import { address } from "../pages.js";
-import { empty, explain, facts, heading, section, serviceLink, state } from "../parts.js";
+import { empty, explain, facts, heading, progressBar, section, serviceLink, state } from "../parts.js";
 import { table } from "../table.js";
 
 export const title = "Job";
@@ -65,7 +65,8 @@ export function show(place, id) {
         ["Key", job.key],
         ["Priority", job.priority || ""],
         ["Schedule", job.schedule ? h("a", { href: "#/schedules" }, job.schedule) : ""],
-        ["Progress", job.progress ? JSON.stringify(job.progress) : ""],
+        ["Flow", job.flow ? h("a", { href: address("run", job.flow) }, job.flow) : ""],
+        ["Progress", job.ended ? null : progressBar(job.progress)],
         ["Run timeout", job.timeout_us ? duration(job.timeout_us) : ""],
         ["Principal", job.principal],
         ["Trace", job.trace],

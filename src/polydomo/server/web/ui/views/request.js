@@ -6,7 +6,7 @@ import { h, put } from "../dom.js";
 import { get } from "../feed.js";
 import { bytes, clock, duration, printable } from "../format.js";
 import { address } from "../pages.js";
-import { explain, facts, heading, jobLink, section, serviceLink, state, time } from "../parts.js";
+import { explain, facts, heading, jobLink, progressBar, section, serviceLink, state, time } from "../parts.js";
 
 export const title = "Request";
 
@@ -50,6 +50,7 @@ function details(found) {
     ["Service", found.service ? serviceLink(found.service) : ""],
     ["Outcome", found.outcome ? [state(found.outcome), found.reason ? ` ${found.reason}` : ""] : state(found.state || "open")],
     ["Why", found.why],
+    ["Progress", progressBar(found.progress)],
     ["Accepted", found.accepted ? clock(found.accepted) : ""],
     ["Total", duration(found.total_us ?? found.age_us)],
     ["Waited", found.wait_us === undefined ? "" : duration(found.wait_us)],

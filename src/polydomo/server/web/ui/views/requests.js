@@ -5,7 +5,7 @@ import { h } from "../dom.js";
 import { finishedRequests } from "../finished.js";
 import { count, duration } from "../format.js";
 import { address } from "../pages.js";
-import { cli, empty, filters, heading, requestLink, serviceLink, state } from "../parts.js";
+import { cli, empty, filters, heading, progressBar, requestLink, serviceLink, state } from "../parts.js";
 import { poll } from "../poll.js";
 import { table } from "../table.js";
 
@@ -58,7 +58,7 @@ function showOpen(place, now) {
       { key: "service", title: "Service", grow: 35, cell: (row) => serviceLink(row.service) },
       { key: "state", title: "State", cell: (row) => state(row.state) },
       { key: "age", title: "Age", number: true, sort: (row) => row.age_us, cell: (row) => duration(row.age_us) },
-      { key: "why", title: "Why", grow: 40, long: true },
+      { key: "why", title: "Why", grow: 40, long: true, cell: (row) => progressBar(row.progress) || row.why },
       { key: "attempts", title: "Attempts", number: true, wide: true, extra: true, cell: (row) => count(row.attempts) },
       { key: "client", title: "Client", wide: true },
       { key: "worker", title: "Worker", wide: true },

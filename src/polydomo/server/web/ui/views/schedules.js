@@ -2,15 +2,16 @@
 
 import { ask, removeSchedule, runSchedule } from "../actions.js";
 import { h, put } from "../dom.js";
-import { serviceNames } from "../feed.js";
-import { duration, inZone } from "../format.js";
-import { cli, empty, heading, section, serviceLink, suggestions } from "../parts.js";
+import { get, serviceNames } from "../feed.js";
+import { clock, duration, inZone } from "../format.js";
+import { address } from "../pages.js";
+import { cli, empty, explain, heading, name, section, serviceLink, suggestions } from "../parts.js";
 import { poll } from "../poll.js";
 import { table } from "../table.js";
 
 export const title = "Schedules";
 
-export function show(place) {
+export function show(place, chosen) {
   const errors = h("div");
   const schedules = table({
     caption: "Schedules",
@@ -18,8 +19,8 @@ export function show(place) {
     sort: "name",
     nothing: empty("No schedules. Add one below, or with:", cli('schedule add nightly "30 2 * * *" backup all --zone Europe/Berlin')),
     columns: [
-      { key: "name", title: "Schedule", grow: 35 },
-      { key: "service", title: "Service", grow: 35, cell: (row) => serviceLink(row.service) },
+      { key: "name", title: "Schedule", grow: 35, cell: (row) => name(row.name, address("schedules", row.name)) },
+      { key: "service", title: "Service", grow: 35, cell: (row) => (row.service ? serviceLink(row.service) : "") },
       { key: "when", title: "When", cell: (row) => row.when },
       { key: "next", title: "Next run", long: true, cell: (row) => row.problem || (row.next ? inZone(row.next, row.zone) : "–") },
       { key: "in", title: "In", number: true, cell: (row) => (row.next ? duration(Math.max(0, Date.parse(row.next) - Date.now()) * 1000) : "–") },
@@ -32,9 +33,18 @@ export function show(place) {
     end();
     end = poll(() => "/v1/schedules", (rows) => schedules.set(rows), errors, 5000);
   };
-  place.append(heading("Schedules"), errors, schedules.element, section("Add a schedule", form(load)));
+  place.append(heading("Schedules"), chosen ? runs(chosen) : "", errors, schedules.element, section("Add a schedule", form(load)));
   load();
   return () => end();
+}
+
+/** The next runs of one schedule, in its own zone and in the reader's. */
+function runs(chosen) {
+  const list = h("div", null, "Loading …");
+  get(`/v1/schedules/${encodeURIComponent(chosen)}`).then((row) => put(list, row.problem ? h("p", { class: "error" }, row.problem) : null,
+    row.runs && row.runs.length ? h("ol", { class: "steps" }, row.runs.map(({ time }) => h("li", null, h("time", null, inZone(time, row.zone)), h("span", { class: "note" }, `in ${duration(Math.max(0, Date.parse(time) - Date.now()) * 1000)}, ${clock(time)} here`)))) : empty("It does not run again.")))
+    .catch((error) => put(list, explain(error)));
+  return h("section", { class: "card" }, h("div", { class: "heading" }, h("h2", null, "Next runs of ", h("bdi", null, chosen)), h("a", { href: "#/schedules" }, "Close")), list);
 }
 
 function form(added) {

@@ -136,7 +136,7 @@ function showSettings(place, service) {
 function limit(key, value) {
   if (value === null) return "none";
   if (typeof value === "boolean") return value ? "yes" : "no";
-  if (typeof value === "object") return JSON.stringify(value);
+  if (typeof value === "object") return Object.entries(value).filter(([, one]) => one !== null && one !== "").map(([name, one]) => `${name.replaceAll("_", " ")} ${one}`).join(", ") || "none";
   return key.endsWith("_us") ? duration(value) : typeof value === "number" ? count(value) : String(value);
 }
 
