@@ -1,12 +1,29 @@
 """Our workers send heartbeats while a function runs, so that a busy one is not taken for a frozen one."""
 
+import asyncio
+import contextlib
 import ctypes
+import logging
+import socket
 import time
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 import polydomo
 from polydomo import testing
+from polydomo.client.connection import BrokerConnection
+from polydomo.client.security import Security
+from polydomo.protocols.mdx.ends import MdxWorkerEnd
+from polydomo.wire.address import parse_url
+from polydomo.wire.link import DEFAULT_BOUNDS, Hub, LinkHandler
+from polydomo.wire.security.mechanism import Null
+from polydomo.wire.zmtp.link import ZmtpLink
+from polydomo.worker.beat_thread import LOOP_BLOCKED, NO_PYTHON
+from tests.server.secured import Place
+
+STRICT = {"beat": 0.1, "beats_missed": 8}
 
 
 def computes(call: polydomo.Call) -> str:
@@ -57,3 +74,143 @@ def test_a_long_call_is_run_once(protocol: str, function: object) -> None:
             broker.wait_for("long")
             assert client.call("long", "x", timeout=60.0).text == "done"
         assert runs == [1]
+
+
+@pytest.mark.real_time
+def test_async_functions_that_block_the_loop_run_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """All at once: a worker of each protocol, one inside CURVE, one inside TLS, and one whose next call waits at the worker. The worker of
+    MDP has a second service, whose connection is idle."""
+    place = Place(tmp_path, tls=True)
+    place.change('offer = ["echo"]', 'offer = ["*"]')
+    place.change('call = ["echo", "lint.*"]', 'call = ["*"]')
+    secured = {
+        "curve": Security(**place.keys("pool")),
+        "tls": Security(ca=place.file("ca.pem"), cert=place.file("pool.pem")),
+    }
+    runs: list[str] = []
+
+    async def computes_on_the_loop(call: polydomo.Call) -> str:
+        runs.append(call.service)
+        return computes(call)
+
+    async def sleeps_on_the_loop(call: polydomo.Call) -> str:
+        runs.append(call.service)
+        return sleeps(call)
+
+    with contextlib.ExitStack() as stack:
+        plain = stack.enter_context(testing.broker(settings=STRICT))
+        closed = stack.enter_context(testing.broker(settings={**STRICT, "access": str(place.access)}))
+        for name, protocol in {
+            **dict.fromkeys(["mdx", "curve", "tls"], "mdx"),
+            "dcp": "dcp",
+            "emqp": "emqp",
+            "mdp": "mdp2",
+        }.items():
+            broker = closed if name in secured else plain
+            url = "tls+" + broker.url if name == "tls" else broker.url
+            prefetch = 1 if name == "mdx" else 0
+            worker = polydomo.Worker(url, protocol, beat=0.1, prefetch=prefetch, security=secured.get(name))
+            worker.add(name, computes_on_the_loop if name == "mdx" else sleeps_on_the_loop)
+            if name == "mdp":
+                worker.add("idle", computes)
+            stack.enter_context(worker)
+            broker.wait_for(name)
+        caller = stack.enter_context(polydomo.Client(plain.url))
+        alice = stack.enter_context(polydomo.Client(closed.url, security=Security(**place.keys("alice"))))
+        names = ["mdx", "mdx", "dcp", "emqp", "mdp", "curve", "tls"]
+        pending = [(alice if name in secured else caller).submit(name, "x", timeout=60.0) for name in names]
+        assert [call.result().text for call in pending] == ["done"] * len(names)
+        assert sorted(runs) == sorted(names)
+        while len(warnings(LOOP_BLOCKED, caplog)) < 6:  # one for each worker, at the end of its first call
+            time.sleep(0.01)
+        assert not [record for record in caplog.records if record.getMessage() == "worker lost"]
+
+
+def test_a_worker_says_that_c_code_stopped_its_heartbeats(caplog: pytest.LogCaptureFixture) -> None:
+    with testing.broker() as broker, polydomo.Client(broker.url) as client:
+        worker = polydomo.Worker(broker.url, beat=0.1)
+        worker.add("long", blocks)
+        with worker:
+            assert client.call("long", "x", timeout=60.0).text == "done"
+            while not warnings(NO_PYTHON, caplog):
+                time.sleep(0.01)
+    assert "processes=" in warnings(NO_PYTHON, caplog)[0]
+
+
+def warnings(message: str, caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record for record in caplog.records if record.msg == message and record.levelno == logging.WARNING]
+    return [record.getMessage() for record in found]
+
+
+class Socket:
+    """The transport of a connection: ``waiting`` bytes are in its buffer, and it has the descriptor of a real socket."""
+
+    waiting = 0
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self.written = b""
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return self._socket if name == "socket" else name
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+
+def test_a_heartbeat_of_another_thread_is_written_whole_and_in_order() -> None:
+    """The socket takes a part of it: the loop writes the rest before anything else. Nothing is written behind the loop's own output."""
+
+    async def use() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            end = MdxWorkerEnd()
+            connection = BrokerConnection(parse_url("tcp://127.0.0.1:1"), end, print, print)
+            transport = Socket(ours)
+            connection.connection_made(cast(asyncio.Transport, transport))
+            greeting = greeted(connection, transport)
+            transport.waiting = 1
+            assert not connection.send_while_blocked([b"MDXW01", b"PING"])
+            transport.waiting = 0
+            assert connection.send_while_blocked([b"MDXW01", b"PING"])
+            ping = theirs.recv(100)
+            assert ping.endswith(b"PING") and transport.written == greeting
+            full = fill(ours)
+            assert connection.send_while_blocked([b"MDXW01", b"x" * 100])  # nothing of it fits
+            end.out.append([b"MDXW01", b"later"])
+            connection.flush()
+            assert len(theirs.recv(len(full), socket.MSG_WAITALL)) == len(full)
+            assert transport.written[len(greeting) :].endswith(b"later")
+            assert transport.written[len(greeting) :].count(b"x" * 100) == 1
+            assert transport.written.index(b"x" * 100) < transport.written.index(b"later")
+            connection._link.lost()
+            assert not connection.send_while_blocked([b"MDXW01", b"PING"])
+
+    asyncio.run(use())
+
+
+def greeted(connection: BrokerConnection, transport: Socket) -> bytes:
+    """Completes the ZMTP handshake; returns what our side has written."""
+    hub = Hub()
+    router = ZmtpLink(hub, LinkHandler(), "worker", b"ROUTER", DEFAULT_BOUNDS, Null(True, b"ROUTER", b""))
+    seen = 0
+    while not connection._link.open:
+        router.receive(transport.written[seen:])
+        seen = len(transport.written)
+        connection.data_received(b"".join(router.take()))
+    return transport.written
+
+
+def fill(sock: socket.socket) -> bytes:
+    filled = b""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            filled += b"." * sock.send(b"." * 65536)
+    return filled

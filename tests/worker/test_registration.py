@@ -51,6 +51,12 @@ class Wire:
     def heard(self) -> float:
         return self.clock.now
 
+    def write_at_once(self) -> None:
+        pass
+
+    def flush(self) -> None:
+        self.flush_soon()
+
     def flush_soon(self) -> None:
         if self.end.out:
             self.written.append(self.clock.now)

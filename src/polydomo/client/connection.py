@@ -6,7 +6,9 @@ loop, so a thousand calls in one turn cost one write.
 
 import asyncio
 import errno
+import os
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -50,6 +52,9 @@ class BrokerConnection(asyncio.Protocol, LinkHandler):
     """Created by ``connect``. ``on_event`` receives the parsed messages of the broker; ``on_lost`` receives the reason, once.
 
     After a change of the end (``end.request(...)``, ``end.beat()``, ...) call ``flush_soon``.
+
+    Another thread may send single messages with ``send_while_blocked``. The link and the socket are therefore used under a lock; the end
+    belongs to the loop's thread alone.
     """
 
     def __init__(
@@ -74,6 +79,8 @@ class BrokerConnection(asyncio.Protocol, LinkHandler):
         self._hub = Hub()
         self._link = self._make_link()
         self._transport: asyncio.Transport | None = None
+        self._lock = threading.RLock()
+        self._rest = b""  # of a message of ``send_while_blocked``: written before anything else
         self.was_accepted = False  # a program accepted the connection; whether it is a broker shows in the handshake
         self._scheduled = False
         self._choked: asyncio.Future[None] | None = None  # cleared while the broker does not read; writers wait for it
@@ -145,12 +152,46 @@ class BrokerConnection(asyncio.Protocol, LinkHandler):
         """Sends the end's output at the end of this turn of the loop."""
         if not self._scheduled:
             self._scheduled = True
-            self.loop.call_soon(self._flush)
+            self.loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Sends the end's output now."""
+        with self._lock:
+            self._flush_locked()
+
+    def write_at_once(self) -> None:
+        """Makes the transport write in the call, as far as the socket accepts. uvloop otherwise writes at the end of the loop's turn, which
+        may take long if a function blocks the loop."""
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(0)
+
+    def send_while_blocked(self, message: Frames) -> bool:
+        """Sends one message from another thread. Does nothing and returns False if the connection is closed, or if output of the loop
+        waits in the transport: the broker does not read then."""
+        with self._lock:
+            transport = self._transport
+            if transport is None or self._link.state != OPEN or transport.get_write_buffer_size():
+                return False
+            if not self._rest:
+                self._link.send(frames.join(message))
+                self._hub.dirty.clear()
+                self._rest = b"".join(self._taken())
+            try:
+                written = os.write(transport.get_extra_info("socket").fileno(), self._rest)
+            except BlockingIOError:
+                written = 0
+            except OSError:
+                return False  # the connection broke, and the loop will notice
+            self._rest = self._rest[written:]
+            if self._rest:
+                self.loop.call_soon_threadsafe(self.flush)
+            return True
 
     def close(self, reason: str, abort: bool = False) -> None:
         """Closes the connection after all output has been written; with ``abort``, at once."""
-        self._hand_over()
-        self._link.close(CloseCause.OTHER, reason, abort)
+        with self._lock:
+            self._hand_over()
+            self._link.close(CloseCause.OTHER, reason, abort)
         self.flush_soon()
 
     def discard(self) -> None:
@@ -170,23 +211,26 @@ class BrokerConnection(asyncio.Protocol, LinkHandler):
         else:
             self.was_accepted = True
             self.on_accepted()
-        self._flush()
+        self.flush()
 
     def data_received(self, data: bytes) -> None:
         self._hub.now = self.heard = self.loop.time()
-        if self._tls is not None:
-            try:
-                data = self._tls.receive(data)
-            except ProtocolViolation as error:
-                self._violation = error
-                self._link.close(CloseCause.VIOLATION, str(error))
-                data = b""
-        if data:
-            self._link.receive(data)
-        self._flush()
+        with self._lock:
+            if self._tls is not None:
+                try:
+                    data = self._tls.receive(data)
+                except ProtocolViolation as error:
+                    self._violation = error
+                    self._link.close(CloseCause.VIOLATION, str(error))
+                    data = b""
+            if data:
+                self._link.receive(data)
+            self._flush_locked()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._link.lost(CloseCause.OTHER, f"the connection broke: {exc}" if exc else "the broker closed the connection")
+        with self._lock:
+            why = f"the connection broke: {exc}" if exc else "the broker closed the connection"
+            self._link.lost(CloseCause.OTHER, why)
         self.resume_writing()
         self.gone.set_result(None)
 
@@ -213,7 +257,7 @@ class BrokerConnection(asyncio.Protocol, LinkHandler):
                 link.send(frames.join(message))
         out.clear()
 
-    def _flush(self) -> None:
+    def _flush_locked(self) -> None:
         self._scheduled = False
         transport = self._transport
         if transport is None:
@@ -221,27 +265,34 @@ class BrokerConnection(asyncio.Protocol, LinkHandler):
         self._hand_over()
         link = self._link
         self._hub.dirty.clear()
-        if link.out and link.state != ABORTING:
-            large = link.needs_full_flush
-            link.needs_full_flush = False
-            out = link.take()
-            if self._tls is not None:
-                self._tls.send(out)
-            elif large:
+        large = link.needs_full_flush
+        link.needs_full_flush = False
+        out = self._taken()
+        if self._rest:
+            out.insert(0, self._rest)
+            self._rest = b""
+        if out and link.state != ABORTING and not transport.is_closing():
+            if large:
                 transport.writelines(out)
             else:
                 transport.write(b"".join(out))
-        if self._tls is not None:
-            if link.state:
-                self._tls.close()
-            data = self._tls.take()
-            if data and not transport.is_closing():
-                transport.write(data)
         if link.state and not transport.is_closing():
             if link.state == ABORTING:
                 transport.abort()
             else:
                 transport.close()
+
+    def _taken(self) -> "list[frames.Body]":
+        """What the socket is to get, sealed and encrypted."""
+        link = self._link
+        out = link.take() if link.out and link.state != ABORTING else []
+        if self._tls is None:
+            return out
+        self._tls.send(out)
+        if link.state:
+            self._tls.close()
+        data = self._tls.take()
+        return [data] if data else []
 
     # --- from the link --------------------------------------------------------------------------------------------------
 

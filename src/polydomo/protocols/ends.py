@@ -248,6 +248,11 @@ class WorkerEnd:
     def beat(self) -> None:
         """Sends a heartbeat, if the protocol needs one now."""
 
+    def heartbeat(self) -> Frames | None:
+        """The heartbeat message, for a thread that sends it while the event loop is blocked. Changes nothing. None if there is nothing to
+        send: the worker has left, or the protocol's broker asks for heartbeats."""
+        return None
+
     def partial(self, delivery: Delivery, body: Frames) -> None:
         """Sends a partial reply; in protocols without them, it is held and joined in front of the final reply."""
         raise NotImplementedError

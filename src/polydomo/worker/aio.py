@@ -18,9 +18,11 @@ from polydomo.protocols.dbp.ends import DbpWorkerEnd
 from polydomo.protocols.ends import WorkerEnd
 from polydomo.worker.batcher import Batcher, run_here
 from polydomo.worker.batches import BatchSize, check_function, read_size
+from polydomo.worker.beat_thread import BeatThread
 from polydomo.worker.functions import Function, LocalFunction, Threads
 from polydomo.worker.processes.output import OnOutput
 from polydomo.worker.processes.pool import PoolSize, ProcessPool
+from polydomo.worker.registration import Registration
 from polydomo.worker.schema_check import checked, checked_batches
 from polydomo.worker.schema_sender import SchemaSender
 from polydomo.worker.service_connection import ServiceConnection, listed, shares
@@ -53,7 +55,7 @@ class AsyncWorker:
     and ``timeout``. It returns ``bytes``, ``str``, a list of those (one frame each), or ``None`` (an empty reply). It may be
 
     - ``async def``: runs on the event loop;
-    - a normal function: runs in a thread, so that it does not block heartbeats;
+    - a normal function: runs in a thread, so that it does not block the event loop;
     - a generator of either kind: each yielded value is a partial reply; the return value of a normal generator is the final reply.
 
     A function with annotated parameters is typed: it gets its arguments by name from a JSON object, and its result is sent as JSON
@@ -141,6 +143,7 @@ class AsyncWorker:
         )
         self._schemas = SchemaSender(self._client)
         self._threads = Threads("polydomo-work")
+        self._beats = BeatThread()
         self._connections: list[ServiceConnection] = []
         self._started = asyncio.Event()
         self._stop = asyncio.Event()
@@ -237,6 +240,7 @@ class AsyncWorker:
         pool = await self._start_pool()
         self._connections = self._make_connections(pool)
         tasks = [connection.start() for connection in self._connections]
+        self._beats.start(self._make_end().interval)
         stop = asyncio.ensure_future(self._stop.wait())
         ends_it: list[asyncio.Future[Any]] = [stop, *tasks, *([pool.lost] if pool is not None else [])]
         self._started.set()
@@ -253,6 +257,7 @@ class AsyncWorker:
                 connection.drop()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
             self._threads.stop()
+            self._beats.stop()
             if pool is not None:
                 await pool.close()
             self._connections = []
@@ -303,6 +308,10 @@ class AsyncWorker:
     def accepted(self) -> bool:
         """Whether a program accepted the last attempt to connect. It may not be a broker."""
         return any(connection.accepted for connection in self._connections)
+
+    def _on_registered(self, registration: Registration, names: list[bytes]) -> None:
+        self._beats.watch(registration)
+        self._schemas.send(names)
 
     async def _announce(self) -> None:
         """Logs the services and the address, once it has registered."""
@@ -367,7 +376,7 @@ class AsyncWorker:
         self, functions: "Mapping[bytes, Function | Batcher]", turns: asyncio.Semaphore, slots: int, prefetch: int
     ) -> list[ServiceConnection]:
         return [
-            ServiceConnection(place, self._make_end, functions, self._threads, turns, share, self._schemas.send)
+            ServiceConnection(place, self._make_end, functions, self._threads, turns, share, self._on_registered)
             for share in shares(slots, prefetch, self._make_end().slots, self.connections)
             for place in self._addresses
         ]

@@ -1,6 +1,6 @@
 """Runs service functions of any kind: normal, async, generator, async generator.
 
-Normal functions and generators run in threads, so that they do not block heartbeats. The threads are daemons, so that a function that
+Normal functions and generators run in threads, so that they do not block the event loop. The threads are daemons, so that a function that
 does not end in time cannot keep the process from exiting.
 """
 

@@ -16,7 +16,8 @@ class Registration:
     worked = False  # it got a job
     failed = False  # it left because a job failed; the broker is not at fault
     _timer: asyncio.TimerHandle | None = None  # of the next heartbeat
-    _due = 0.0  # when that is
+    due = 0.0  # when that is
+    sent_while_blocked = 0.0  # when another thread last sent a heartbeat, because the loop was late
 
     def __init__(
         self,
@@ -34,7 +35,8 @@ class Registration:
 
     def register(self, services: list[bytes], slots: int, prefetch: int) -> None:
         self.end.open(services, slots, prefetch)
-        self.connection.flush_soon()
+        self.connection.write_at_once()
+        self.connection.flush()  # heartbeats of another thread come after it
         self._schedule(self.end.interval)
 
     def leave(self, reason: str) -> None:
@@ -116,8 +118,8 @@ class Registration:
 
     def _beat(self) -> None:
         now = self.loop.time()
-        if now - self._due > OVERSLEPT:  # this process was suspended: what the broker sent meanwhile is still unread
-            self.connection.heard = min(now, self.connection.heard + now - self._due)
+        if now - self.due > OVERSLEPT:  # this process was suspended: what the broker sent meanwhile is still unread
+            self.connection.heard = min(now, self.connection.heard + now - self.due)
         silence = now - self.connection.heard
         if self.end.patience and silence > self.end.patience:
             self.connection.close(f"the broker has been silent for {silence:.1f} s", abort=True)
@@ -133,5 +135,5 @@ class Registration:
         self._schedule(wait)
 
     def _schedule(self, wait: float) -> None:
-        self._due = self.loop.time() + wait
-        self._timer = self.loop.call_at(self._due, self._beat)
+        self.due = self.loop.time() + wait
+        self._timer = self.loop.call_at(self.due, self._beat)

@@ -78,7 +78,7 @@ class ServiceConnection:
         threads: Threads,
         turns: asyncio.Semaphore,
         share: tuple[int, int],
-        on_registered: Callable[[list[bytes]], None] = lambda names: None,
+        on_registered: Callable[[Registration, list[bytes]], None] = lambda registration, names: None,
     ) -> None:
         self.on_registered = on_registered  # called with the names after each registration
         self.address = address
@@ -224,7 +224,7 @@ class ServiceConnection:
         if self.ready.is_set() and self._rejections < REJECTED:
             log.info("offering %s again at %s", self.name, self.address)
         self.ready.set()
-        self.on_registered(list(self.functions))
+        self.on_registered(registration, list(self.functions))
         return registration
 
     def _fit(self, capacity: int) -> None:

@@ -134,7 +134,10 @@ class DbpEnd:
 
     def _say(self, command: bytes, body: Frames, now: float) -> None:
         if not self.left:
-            self.out.append([b"", command, dbp.write_time(now, self.time), *body])
+            self.out.append(self.message(command, body, now))
+
+    def message(self, command: bytes, body: Frames, now: float) -> Frames:
+        return [b"", command, dbp.write_time(now, self.time), *body]
 
 
 def _no_clock() -> float:
@@ -183,6 +186,9 @@ class DbpWorkerEnd(WorkerEnd):
 
     def beat(self) -> None:
         self.dbp.beat(self.clock())
+
+    def heartbeat(self) -> Frames | None:
+        return None if self.dbp.left else self.dbp.message(dbp.HEARTBEAT, [self.service], self.clock())
 
     def partial(self, delivery: Delivery, body: Frames) -> None:
         self.parts.add(body)

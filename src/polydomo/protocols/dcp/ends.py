@@ -207,6 +207,9 @@ class DcpWorkerEnd(WorkerEnd):
             self.credit += 1
         self.say(PING, [])
 
+    def heartbeat(self) -> Frames | None:
+        return None if self.left else self.message(PING, [])
+
     def partial(self, delivery: Delivery, body: Frames) -> None:
         self.known(delivery).parts.add(body)
 
@@ -260,7 +263,10 @@ class DcpWorkerEnd(WorkerEnd):
 
     def say(self, kind: int, rest: Frames) -> None:
         if not self.left:
-            self.out.append([b"", PROTOCOL, kind.to_bytes(self.type_size, "little"), *rest])
+            self.out.append(self.message(kind, rest))
+
+    def message(self, kind: int, rest: Frames) -> Frames:
+        return [b"", PROTOCOL, kind.to_bytes(self.type_size, "little"), *rest]
 
     def known(self, delivery: Delivery) -> Held:
         assert isinstance(delivery.ref, Held)

@@ -4,6 +4,7 @@ Messages are sent in EventMQ's form where the two differ, because its router acc
 no time frame, as in the document: EventMQ's router does not read it, and an end has no clock.
 """
 
+import itertools
 import json
 
 from polydomo.errors import ProtocolViolation
@@ -113,7 +114,7 @@ class EmqpWorkerEnd(WorkerEnd):
 
     def __init__(self) -> None:
         super().__init__()
-        self.count = 0
+        self.numbers = itertools.count(1)  # of messages; a thread that sends a heartbeat may take one
         self.jobs: dict[bytes, Delivery] = {}  # by the id of the REQUEST
         self.parts: dict[bytes, HeldParts] = {}
         self.runs = 0
@@ -180,6 +181,9 @@ class EmqpWorkerEnd(WorkerEnd):
     def beat(self) -> None:
         self.say(b"HEARTBEAT", [])
 
+    def heartbeat(self) -> Frames | None:
+        return None if self.left else self.message(b"HEARTBEAT", [])
+
     def partial(self, delivery: Delivery, body: Frames) -> None:
         msgid = self.held(delivery)
         if msgid not in self.parts:
@@ -232,8 +236,10 @@ class EmqpWorkerEnd(WorkerEnd):
 
     def say(self, command: bytes, rest: Frames) -> None:
         if not self.left:
-            self.count += 1
-            self.out.append([b"", HEADER, command, b"w%d" % self.count, *rest])
+            self.out.append(self.message(command, rest))
+
+    def message(self, command: bytes, rest: Frames) -> Frames:
+        return [b"", HEADER, command, b"w%d" % next(self.numbers), *rest]
 
     def held(self, delivery: Delivery) -> bytes:
         assert isinstance(delivery.ref, bytes)

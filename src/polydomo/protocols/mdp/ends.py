@@ -94,7 +94,7 @@ class MdpWorkerEnd(WorkerEnd):
     interval = MDP_BEAT
     patience = MDP_PATIENCE
     header: Frames = []  # the frames before the command
-    heartbeat = b""
+    beat_command = b""
     disconnect = b""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class MdpWorkerEnd(WorkerEnd):
             raise ProtocolViolation(f"not {self.protocol} from a broker to a worker")
         command = message[mark]
         rest = message[mark + 1 :]
-        if command == self.heartbeat:
+        if command == self.beat_command:
             return []
         if command == self.disconnect:
             self.left = True
@@ -132,7 +132,10 @@ class MdpWorkerEnd(WorkerEnd):
         return [self.delivery]
 
     def beat(self) -> None:
-        self.say(self.heartbeat, [])
+        self.say(self.beat_command, [])
+
+    def heartbeat(self) -> Frames | None:
+        return None if self.left else [*self.header, self.beat_command]
 
     def fail(self, delivery: Delivery, code: str, text: str) -> bool:
         self.close()  # MDP has no message for failures: disconnecting makes the broker requeue the request
@@ -159,7 +162,7 @@ class Mdp1WorkerEnd(MdpWorkerEnd):
 
     protocol = "mdp1"
     header = [b"", b"MDPW01"]
-    heartbeat = b"\x04"
+    beat_command = b"\x04"
     disconnect = b"\x05"
 
     def __init__(self) -> None:
@@ -179,7 +182,7 @@ class Mdp2WorkerEnd(MdpWorkerEnd):
 
     protocol = "mdp2"
     header = [b"MDPW02"]
-    heartbeat = b"\x05"
+    beat_command = b"\x05"
     disconnect = b"\x06"
 
     def partial(self, delivery: Delivery, body: Frames) -> None:

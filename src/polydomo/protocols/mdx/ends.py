@@ -192,6 +192,9 @@ class MdxWorkerEnd(WorkerEnd):
         self.spoke = False
         self.heard = False
 
+    def heartbeat(self) -> Frames | None:
+        return None if self.left else [self.header, PING]
+
     def partial(self, delivery: Delivery, body: Frames) -> None:
         self.answer(WORKER_PARTIAL, delivery, body)
 
