@@ -52,6 +52,7 @@ EXTENSIONS = Extensions(
     window=True,
     fail=True,
     catalog=True,
+    progress=True,
     max_message=MAX_MESSAGE,
 ).encode()
 SYNC = 1.5  # seconds between two writes of the journal

@@ -75,7 +75,9 @@ SCHEMAS_AT_ONCE: Final = 20  # Schemas that a page of schemas takes in one step;
 MAX_SCHEMA_TEXT: Final = 4_096  # Characters of a schema's description.
 SHOWN_VALUE: Final = 100  # Characters of a schema's value, or of an argument's name, in an error about arguments.
 MAX_SCHEMA_MEDIA: Final = 10  # Media types that a service which may be called with GET replies with.
-MAX_PROGRESS_TEXT: Final = 1_000  # Characters of a partial reply in an MCP progress notification; the result has all.
+MAX_PROGRESS_TEXT: Final = 1_000  # Characters of a text of progress, and of a partial reply in an MCP notification.
+# Seconds between two reports of the progress of a request. With the last one, which does not wait, that is ten a second at most.
+PROGRESS_INTERVAL: Final = 0.125
 MAX_TOOL_RESULT: Final = 4 * MIB  # Result and partial replies of an MCP tool call: a language model reads less.
 MEMO_KEEP_BYTES: Final = 1024 * MIB  # Stored replies of memoised services; the least recently used are evicted.
 # Charged for each stored value besides its size, until the file is measured again: a page of it.

@@ -47,6 +47,7 @@ BROKER_EXTENSIONS = Extensions(
     deadline_jobs=True,
     window=True,
     fail=True,
+    progress=True,
 )
 PIECE = 65536  # bytes that arrive at once, as from a socket
 

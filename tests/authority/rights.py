@@ -70,6 +70,7 @@ MDX = {
     b"CREDIT": OWN,
     b"RELEASED": OWN,
     b"KEPT": OWN,
+    b"PROGRESS": OWN,
     b"\x06": OWN,
 }
 EMQP = {
@@ -134,6 +135,7 @@ BRIDGED = {
     b"REQUEST": CALL,
     b"PUBLISH": PUBLISH,
     b"PARTIAL": OWN,
+    b"PROGRESS": OWN,
     b"FINAL": OWN,
     b"FAILURE": OWN,
     b"CANCEL": OWN,
@@ -150,6 +152,7 @@ SOCKET = {
     "publish": PUBLISH,
     "work": OFFER,
     "partial": OWN,
+    "progress": OWN,
     "reply": OWN,
     "fail": OWN,
     "leave": OWN,
@@ -200,7 +203,7 @@ API = {
     "bridge_failed": OWN,
     "adopt_worker": OWN,  # memo01 compares the principals of the two connections
     **dict.fromkeys(
-        "cancel add_credit clear_credit set_credit release kept give_back heartbeat partial final fail worker_left orphan_worker "
+        "cancel add_credit clear_credit set_credit release kept give_back heartbeat partial progress final fail worker_left orphan_worker "
         "unsubscribe session_opened session_closed report_violation report_refusal report_slow_subscriber set_timer "
         "record_route".split(),
         OWN,

@@ -138,7 +138,7 @@ def test_a_run_of_a_schedule_is_not_repeated_after_a_lost_connection() -> None:
     asked: list[str] = []
     errors: list[Exception] = []
 
-    async def ask(service: str, body: list[bytes], timeout: float) -> list[bytes]:
+    async def ask(service: str, body: list[bytes], timeout: float, on_progress: object) -> list[bytes]:
         asked.append(service)
         if errors:
             raise errors.pop()

@@ -22,6 +22,7 @@ BROKER = Extensions(
     deadline_jobs=True,
     window=True,
     fail=True,
+    progress=True,
     max_message=5_000_000,
 )
 SESSIONS: dict[str, type[ProtocolSession]] = {"mdx": MdxSession, "dcp": DcpSession, "emqp": EmqpSession}

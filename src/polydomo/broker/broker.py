@@ -305,6 +305,9 @@ class Broker(State, BrokerApi):
     def partial(self, worker: Worker, token: bytes, body: Body) -> bool:
         return replies.partial(self, worker, token, body)
 
+    def progress(self, worker: Worker, token: bytes, share: float, text: str) -> bool:
+        return replies.report_progress(self, worker, token, share, text)
+
     def final(self, worker: Worker, token: bytes, body: Body) -> bool:  # inlined, because it is on the hot path
         request = worker.held.pop(token, None)
         if request is None:

@@ -1,7 +1,7 @@
 """Timekeeping: timers of requests, workers, services, sessions and questions to other processes, and what is done when they are due."""
 
 from polydomo.broker.cluster.siblings import Expiry, Siblings
-from polydomo.broker.requests import expiry
+from polydomo.broker.requests import expiry, progress
 from polydomo.broker.state import State
 from polydomo.broker.workers import liveness
 from polydomo.model.records import Request, Service, Session, Worker
@@ -45,5 +45,7 @@ def _timer_due(state: State, key: int, item: object) -> None:
     elif isinstance(item, SessionTimer):
         if not item.session.disconnected:
             item.session.on_timer(item.key)
+    elif isinstance(item, progress.DueProgress):
+        progress.due(state, item)
     elif isinstance(item, (Siblings, Expiry)):
         item.on_timer()

@@ -11,7 +11,7 @@ import typer
 from polydomo.cli.calls.call import read_body, write_raw, write_text
 from polydomo.cli.common import options
 from polydomo.cli.common.options import Json, To
-from polydomo.cli.common.render import PrintedColumn, clock, in_zone, show, show_json
+from polydomo.cli.common.render import PrintedColumn, clock, in_zone, progress_text, show, show_json
 from polydomo.cli.journal import search
 from polydomo.errors import SettingError
 from polydomo.journal.quantities import size
@@ -307,6 +307,7 @@ def job(id: Id, to: To = None, json: Json = False, timeout: Timeout = 30.0) -> N
         "service": row["service"],
         "state": row["state"],
         "outcome": reason(row),
+        "progress": progress_text(row.get("progress")),
         "key": row["key"],
         "schedule": row["schedule"],
         "priority": str(row["priority"]) if row["priority"] else "",

@@ -11,7 +11,7 @@ from polydomo.client.catalog import AsyncCatalog
 from polydomo.client.flows import AsyncFlowRun, FlowClient
 from polydomo.client.jobs import NOT_LEADER, JobClient, JobOptions, Times
 from polydomo.client.message import Frame, Headers, Result, encode, frames_of
-from polydomo.client.pending import Pending, Single, Stream
+from polydomo.client.pending import OnProgress, Pending, Single, Stream
 from polydomo.client.pool import ExclusivePool, Pool, PooledConnection, SharedPool
 from polydomo.client.registered import CatalogClient, RegisteredService
 from polydomo.client.retry import ReconnectDelay, Retries
@@ -166,6 +166,7 @@ class AsyncClient:
         key: str = "",
         group: str = "",
         near: str = "",
+        on_progress: OnProgress | None = None,
         **arguments: object,
     ) -> Result:
         """Calls ``service`` and returns its reply. The frames of partial replies come before those of the final reply.
@@ -180,6 +181,8 @@ class AsyncClient:
 
         ``group`` is the group of the request, for a service that is limited per group; see docs/flow-control.md. ``near`` names what the
         request should be near to. Over MDX and eMQP.
+        ``on_progress`` is called with a share from 0 to 1 and a text whenever the worker reports how far it is (``call.progress``), at
+        most ten times a second, over MDX, the only protocol of the libraries that has a message for it. It runs on the event loop.
 
         Further keywords are the arguments of a typed service, instead of a body: ``call("add", a=1, b=2)`` sends them as one JSON object.
         An argument that has the name of an option above must be sent as JSON: ``call("wait", json.dumps({"timeout": 1}))``.
@@ -195,7 +198,7 @@ class AsyncClient:
         attempt = 1
         while True:
             try:
-                return await self._attempt(name, header_bytes, frames, deadline, seconds, retry, options)
+                return await self._attempt(name, header_bytes, frames, deadline, seconds, retry, options, on_progress)
             except CallError as error:
                 if isinstance(error, CallFailed) and error.code == NOT_LEADER and self._pool.move_on():
                     await _before_next(error, backoff, deadline)  # it was rejected, so it may be sent to another broker
@@ -216,6 +219,7 @@ class AsyncClient:
         key: str = "",
         group: str = "",
         near: str = "",
+        on_progress: OnProgress | None = None,
         **arguments: object,
     ) -> AsyncGenerator[Result, None]:
         """Calls ``service`` and yields its partial replies as they arrive, then the final one (``part.final``).
@@ -236,6 +240,7 @@ class AsyncClient:
         attempt = 1
         while True:
             stream = Stream(name, header_bytes, loop, options)
+            stream.on_progress = on_progress
             try:
                 connection, number, timer = await self._begin(stream, frames, deadline, seconds, seconds)
                 try:
@@ -290,12 +295,14 @@ class AsyncClient:
         """Information about a job: its state, attempts, times, and failed attempts. Raises NoSuchJob."""
         return await self.jobs.info(id, self._patience(timeout))
 
-    async def result(self, id: str, wait: float = 0.0, timeout: float | None = None) -> Result:
-        """Returns the result of a job, from any client. ``wait``: seconds to wait for it.
+    async def result(
+        self, id: str, wait: float = 0.0, timeout: float | None = None, on_progress: OnProgress | None = None
+    ) -> Result:
+        """Returns the result of a job, from any client. ``wait``: seconds to wait for it. ``on_progress`` is that of ``call``.
 
         Raises CallTimeout if there is none yet, CallFailed if the job is dead or was cancelled, and NoSuchJob.
         """
-        return await self.jobs.result(id, wait, self._patience(timeout))
+        return await self.jobs.result(id, wait, self._patience(timeout), on_progress)
 
     async def cancel(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
         """Cancels a job without an outcome, or an open request, and returns its new state. Raises NoSuchJob."""
@@ -436,9 +443,12 @@ class AsyncClient:
     def _patience(self, timeout: float | None) -> float:
         return self.timeout if timeout is None else timeout
 
-    async def _ask(self, service: str, body: list[bytes], timeout: float) -> list[bytes]:
+    async def _ask(
+        self, service: str, body: list[bytes], timeout: float, on_progress: OnProgress | None = None
+    ) -> list[bytes]:
         """Calls a built-in service of the broker."""
-        return list(await self._attempt(service.encode(), b"", body, _deadline(timeout), timeout, Retries(1)))
+        once, name = Retries(1), service.encode()
+        return list(await self._attempt(name, b"", body, _deadline(timeout), timeout, once, PLAIN, on_progress))
 
     def _moved(self, leader: str) -> None:
         """Another broker is the leader. It is found by trying the other addresses."""
@@ -495,10 +505,12 @@ class AsyncClient:
         seconds: float,
         retry: Retries,
         options: RequestOptions = PLAIN,
+        on_progress: OnProgress | None = None,
     ) -> Result:
         """Sends the request once and waits for its outcome."""
         loop = asyncio.get_running_loop()
         single = Single(name, headers, loop, options)
+        single.on_progress = on_progress
         patience = seconds
         if retry.attempt_timeout is not None and retry.attempt_timeout < seconds:
             patience = retry.attempt_timeout

@@ -10,6 +10,7 @@ from polydomo.client.aio import AsyncClient
 from polydomo.client.background import Background
 from polydomo.client.flows import FlowRun
 from polydomo.client.message import Frame, Headers, Result
+from polydomo.client.pending import OnProgress
 from polydomo.client.registered import BlockingRegisteredService
 from polydomo.client.retry import Retries
 from polydomo.client.security import Security
@@ -140,9 +141,11 @@ class Client:
         key: str = "",
         group: str = "",
         near: str = "",
+        on_progress: OnProgress | None = None,
         **arguments: object,
     ) -> Result:
-        """Calls ``service`` and returns its reply; see ``AsyncClient.call``."""
+        """Calls ``service`` and returns its reply; see ``AsyncClient.call``. ``on_progress`` runs in the client's own thread, and must not
+        use the client."""
         return self._background.run(
             self._client.call(
                 service,
@@ -154,6 +157,7 @@ class Client:
                 key=key,
                 group=group,
                 near=near,
+                on_progress=on_progress,
                 **arguments,
             )
         )
@@ -169,6 +173,7 @@ class Client:
         key: str = "",
         group: str = "",
         near: str = "",
+        on_progress: OnProgress | None = None,
         **arguments: object,
     ) -> "Future[Result]":
         """Like ``call``, but returns a future at once; its ``.result()`` waits.
@@ -186,6 +191,7 @@ class Client:
             key=key,
             group=group,
             near=near,
+            on_progress=on_progress,
             **arguments,
         )
         return CallFuture(self._background.submit(call), self._client.cancels)
@@ -201,6 +207,7 @@ class Client:
         key: str = "",
         group: str = "",
         near: str = "",
+        on_progress: OnProgress | None = None,
         **arguments: object,
     ) -> Iterator[Result]:
         """Calls ``service`` and yields its partial replies as they arrive, then the final one; see ``AsyncClient.stream``."""
@@ -214,6 +221,7 @@ class Client:
             key=key,
             group=group,
             near=near,
+            on_progress=on_progress,
             **arguments,
         )
         try:
@@ -264,9 +272,11 @@ class Client:
         """Information about a job; see ``AsyncClient.job``."""
         return self._background.run(self._client.job(id, timeout))
 
-    def result(self, id: str, wait: float = 0.0, timeout: float | None = None) -> Result:
+    def result(
+        self, id: str, wait: float = 0.0, timeout: float | None = None, on_progress: OnProgress | None = None
+    ) -> Result:
         """Returns the result of a job, after waiting at most ``wait`` seconds; see ``AsyncClient.result``."""
-        return self._background.run(self._client.result(id, wait, timeout))
+        return self._background.run(self._client.result(id, wait, timeout, on_progress))
 
     def cancel(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
         """Cancels a job or an open request; see ``AsyncClient.cancel``."""

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from polydomo.client.message import Result
+from polydomo.client.pending import OnProgress
 from polydomo.client.retry import ReconnectDelay as Waits
 from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchJob, NotConnected, SettingError
 from polydomo.limits import RESULT_POLL
@@ -22,7 +23,8 @@ from polydomo.model.retry_policy import Backoff
 Row = dict[str, Any]
 Rows = list[Row]
 Frames = list[bytes]
-Ask = Callable[[str, list[bytes], float], Awaitable[list[bytes]]]  # service, body, timeout
+# service, body, timeout, and what is called with the progress of a job that the client waits for
+Ask = Callable[[str, list[bytes], float, OnProgress | None], Awaitable[list[bytes]]]
 
 NOT_LEADER = "not-leader"
 PENDING = "pending"
@@ -104,7 +106,13 @@ class JobClient:
         return str(found["job"])
 
     async def ask(
-        self, what: str, header: Row, body: list[bytes] | None = None, patience: float = 30.0, idempotent: bool = True
+        self,
+        what: str,
+        header: Row,
+        body: list[bytes] | None = None,
+        patience: float = 30.0,
+        idempotent: bool = True,
+        on_progress: OnProgress | None = None,
     ) -> tuple[Row, list[bytes]]:
         """Repeats the question until the leader has answered. One that is not ``idempotent`` is repeated only if it was rejected, or not
         sent."""
@@ -116,7 +124,8 @@ class JobClient:
             left = deadline - loop.time()
             error: CallError
             try:
-                answer, content = read_answer(await self._ask(f"polydomo.{what}", message, max(left, 0.001)))
+                found = await self._ask(f"polydomo.{what}", message, max(left, 0.001), on_progress)
+                answer, content = read_answer(found)
             except ConnectionLost as lost:
                 if not idempotent and not isinstance(lost, NotConnected):
                     raise
@@ -144,7 +153,7 @@ class JobClient:
     async def order(self, what: str, header: Row, patience: float) -> Row:
         """``pause``, ``resume`` or ``drain``: sent once, to the broker that is connected."""
         message = write_message(header)
-        answer, _ = read_answer(await self._ask(f"polydomo.{what}", message, patience))
+        answer, _ = read_answer(await self._ask(f"polydomo.{what}", message, patience, None))
         if answer.get("error") == NOT_FOUND:
             raise NoSuchJob(str(answer["text"]))
         if answer.get("error") is not None:
@@ -154,14 +163,15 @@ class JobClient:
     async def info(self, id: str, patience: float) -> Row:
         return (await self.ask("job", {"job": id}, None, patience))[0]
 
-    async def result(self, id: str, wait: float, patience: float) -> Result:
+    async def result(self, id: str, wait: float, patience: float, on_progress: OnProgress | None = None) -> Result:
         """Waits in short polls, so that the wait survives a restart of the broker."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
         while True:
             piece = min(max(deadline - loop.time(), 0.0), RESULT_POLL)
             try:
-                row, body = await self.ask("result", {"job": id, "wait_us": round(piece * 1e6)}, None, piece + patience)
+                header = {"job": id, "wait_us": round(piece * 1e6)}
+                row, body = await self.ask("result", header, None, piece + patience, True, on_progress)
             except CallTimeout:
                 if loop.time() >= deadline:
                     raise

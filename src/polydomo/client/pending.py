@@ -1,7 +1,9 @@
 """The state of open calls until their outcome."""
 
 import asyncio
+import logging
 from collections import deque
+from collections.abc import Callable
 from math import inf
 
 from polydomo.client.message import Result
@@ -9,7 +11,11 @@ from polydomo.errors import CallFailed, CallTimeout, NoSuchService, PolydomoErro
 from polydomo.limits import DEADLINE_TOLERANCE, MAX_MESSAGE, STREAM_BACKLOG
 from polydomo.model.outcomes import NO_WORKER, TIMEOUT, TOO_LARGE
 from polydomo.model.request_options import PLAIN, RequestOptions
-from polydomo.protocols.ends import Failure, Reply
+from polydomo.protocols.ends import Failure, Progressed, Reply
+
+log = logging.getLogger("polydomo.client")
+
+OnProgress = Callable[[float, str], object]  # a share from 0 to 1, and a text
 
 
 class Pending:
@@ -19,6 +25,7 @@ class Pending:
     expired = False  # its timeout passed
     deadline = inf  # in the time of the event loop; the broker has it, too
     timeout = inf  # the seconds from the call to the deadline
+    on_progress: OnProgress | None = None  # called on the event loop
 
     def __init__(self, service: bytes, headers: bytes, options: RequestOptions = PLAIN) -> None:
         self.service = service
@@ -27,6 +34,14 @@ class Pending:
 
     def on_reply(self, reply: Reply) -> None:
         raise NotImplementedError
+
+    def progressed(self, event: Progressed) -> None:
+        """A fault of the caller's function must not end the call."""
+        if self.on_progress is not None and not self.done:
+            try:
+                self.on_progress(event.share, event.text)
+            except Exception:
+                log.exception("on_progress failed for a call of %s", self.service.decode(errors="replace"))
 
     def end(self, error: PolydomoError) -> None:
         raise NotImplementedError

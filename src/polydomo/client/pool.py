@@ -15,7 +15,7 @@ from polydomo.client.retry import ReconnectDelay
 from polydomo.client.suspension import SuspensionMeter, wait_running
 from polydomo.errors import CallTimeout, NotConnected, PolydomoError
 from polydomo.limits import CLOSE_TIME
-from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Reply
+from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Progressed, Reply
 from polydomo.wire.address import DISCOVER, Address
 
 
@@ -54,6 +54,10 @@ class PooledConnection:
                 pending = self.calls.get(event.key)
             if pending is not None:
                 pending.on_reply(event)
+        elif isinstance(event, Progressed):
+            pending = self.calls.get(event.key)
+            if pending is not None:
+                pending.progressed(event)
         elif isinstance(event, Failure):
             pending = self.calls.pop(event.key, None)
             if pending is not None:

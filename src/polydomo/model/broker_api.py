@@ -122,6 +122,11 @@ class BrokerApi:
         """A partial reply for the attempt ``token``. False, and recorded as stale, if the worker does not hold it."""
         raise NotImplementedError
 
+    def progress(self, worker: Worker, token: bytes, share: float, text: str) -> bool:
+        """How far the attempt ``token`` is: a share from 0 to 1, and a text. False, and recorded as stale, if the worker does not hold
+        it."""
+        raise NotImplementedError
+
     def final(self, worker: Worker, token: bytes, body: Body) -> bool:
         """The final reply for the attempt ``token``. False, and recorded as stale, if the worker does not hold it."""
         raise NotImplementedError

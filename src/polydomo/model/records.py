@@ -13,6 +13,7 @@ from typing import Any, Final
 from polydomo.limits import COST_CONNECTION, COST_REGISTRATION, COST_REQUEST
 from polydomo.model.job_facts import JobFacts
 from polydomo.model.listener_roles import SHARED, Role
+from polydomo.model.progress import progress_row
 from polydomo.model.request_options import RequestOptions
 from polydomo.native import mypyc_attr
 from polydomo.wire.frames import Body, head
@@ -149,6 +150,22 @@ class HeldPartials:
         self.frames = 0
 
 
+class Progress:
+    """The last report of how far a request is. ``broker.requests.progress`` passes reports on."""
+
+    __slots__ = ("held_for", "next", "share", "text", "waits")
+
+    def __init__(self, held_for: "Session") -> None:
+        self.held_for = held_for  # the worker's session, which the text is counted for
+        self.share = 0.0  # from 0 to 1
+        self.text = ""
+        self.next = 0.0  # when the next report may be passed on
+        self.waits = False  # the last report has not been passed on yet
+
+    def to_json(self) -> "dict[str, object]":
+        return progress_row(self.share, self.text)
+
+
 class History:
     """Events of a request beyond one dispatch and one reply."""
 
@@ -161,6 +178,7 @@ class History:
         "lost_by",
         "partials",
         "partials_before",
+        "progress",
         "reason",
         "releases",
         "revoked",
@@ -177,6 +195,7 @@ class History:
             or self.lost_by
             or self.partials
             or self.partials_before
+            or self.progress
             or self.reason
             or self.releases
             or self.revoked != NOT_ASKED
@@ -193,6 +212,7 @@ class History:
         self.partials = 0  # partial replies that reached the client
         self.partials_before = 0  # those of earlier attempts
         self.held_partials: HeldPartials | None = None
+        self.progress: Progress | None = None  # as the worker reported it, of the current attempt
         self.reason = ""  # why it failed
 
 
@@ -418,6 +438,9 @@ class Session(LinkHandler):
     def send_partial(self, request: Request, body: Body) -> None:
         """A partial reply; called only if ``takes_partials``."""
         raise NotImplementedError
+
+    def send_progress(self, request: Request, share: float, text: str) -> None:
+        """How far the request is: a share from 0 to 1, and a text. Protocols without a message for that send nothing."""
 
     def send_final(self, request: Request, body: Body) -> None:
         """The final reply, with held partial replies joined in front of it."""

@@ -36,6 +36,15 @@ class Failure:
 
 
 @dataclass
+class Progressed:
+    """To a client: how far the request ``key`` is, if the protocol says."""
+
+    key: int
+    share: float  # from 0 to 1
+    text: str
+
+
+@dataclass
 class Delivery:
     """To a worker: a request. Pass the same object to ``partial``, ``final`` or ``fail``."""
 
@@ -79,7 +88,7 @@ class Published:
     body: Frames
 
 
-Event = Reply | Failure | Delivery | Dismissed | Cancelled | Revoked | Published
+Event = Reply | Progressed | Failure | Delivery | Dismissed | Cancelled | Revoked | Published
 
 # The extensions that clients and workers announce to a broker (``wire.zmtp.extensions``).
 ANNOUNCED = Extensions(
@@ -93,6 +102,7 @@ ANNOUNCED = Extensions(
     deadline_jobs=True,
     window=True,
     fail=True,
+    progress=True,
 ).encode()
 
 
@@ -256,6 +266,9 @@ class WorkerEnd:
     def partial(self, delivery: Delivery, body: Frames) -> None:
         """Sends a partial reply; in protocols without them, it is held and joined in front of the final reply."""
         raise NotImplementedError
+
+    def progress(self, delivery: Delivery, share: float, text: str) -> None:
+        """Reports how far the job is, if the protocol has a message for that and the broker understands it."""
 
     def final(self, delivery: Delivery, body: Frames) -> None:
         raise NotImplementedError

@@ -78,6 +78,7 @@ class Host:
             fail=True,
             origin=True,
             catalog=True,
+            progress=True,
             max_message=bounds.max_message,
         )
         self.bounds = Bounds(

@@ -11,6 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from polydomo.limits import MAX_CONTROL, MAX_HTTP_TIMEOUT, MAX_IDEMPOTENCY_KEY, MAX_SERVICE_NAME
 from polydomo.model import durations
+from polydomo.model.progress import progress_row
 from polydomo.model.records import Request
 from polydomo.model.request_options import mark_fault, options_of
 from polydomo.model.service_schema import JSON_ENCODING
@@ -314,7 +315,7 @@ class ChunkExchange(Exchange):
 
 
 class EventExchange(Exchange):
-    """A stream of events, as text/event-stream or as lines of JSON: partial, and then final or failure."""
+    """A stream of events, as text/event-stream or as lines of JSON: partial and progress, and then final or failure."""
 
     takes_partials = True
 
@@ -325,6 +326,10 @@ class EventExchange(Exchange):
 
     def partial(self, request: Request, body: Body) -> None:
         self._send(request, event_of_frames(self.media, b"partial", body))
+
+    def progress(self, request: Request, share: float, text: str) -> None:
+        value = progress_row(share, text)
+        self._send(request, [event("progress", value) if self.media == EVENTS else line("progress", value)])
 
     def final(self, request: Request, body: Body) -> None:
         self._send(request, event_of_frames(self.media, b"final", body))

@@ -1,4 +1,5 @@
-"""``/mcp``: the Model Context Protocol over streamable HTTP. Every service with a schema is a tool; partial replies are progress.
+"""``/mcp``: the Model Context Protocol over streamable HTTP. Every service with a schema is a tool; reports of progress and
+partial replies are progress notifications.
 
 The server keeps no state between requests, so there are no MCP sessions. Both ways to begin are served: ``initialize`` (revisions up to
 2025-11-25) and ``server/discover`` (2026-07-28).
@@ -186,16 +187,33 @@ class ToolCall(Exchange):
         self.parts: list[bytes] = []
         self.count = 0  # of partial replies
         self.size = 0  # of all of them
+        self.share = 0.0  # as the worker reported it
+        self.said = -1.0  # the progress of the last notification
         self.started = False
 
     def partial(self, request: Request, body: Body) -> None:
         content = flat(body)
         self._take(content)
+        self._notify(content.decode("utf-8", "replace")[:MAX_PROGRESS_TEXT])
+
+    def progress(self, request: Request, share: float, text: str) -> None:
+        if self.token is not None:
+            self.share = share
+            self._notify(text)
+
+    def _notify(self, text: str) -> None:
+        """Partial replies are counted, and the share that the worker reported is added. MCP: "The progress value MUST increase with each
+        notification", so a report that does not is left out."""
+        value = self.count + self.share if self.share else self.count
+        if value <= self.said:
+            return
+        self.said = value
         if not self.started:
             self.started = True
             self.session.start(200, EVENTS)
-        text = content.decode("utf-8", "replace")[:MAX_PROGRESS_TEXT]
-        progress = {"progressToken": self.token, "progress": self.count, "message": text}
+        progress: Row = {"progressToken": self.token, "progress": value, "message": text}
+        if self.share:
+            progress["total"] = self.count + 1
         self._event({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress})
 
     def _take(self, content: bytes) -> None:

@@ -95,6 +95,9 @@ class Exchange:
     def partial(self, request: Request, body: Body) -> None:
         """Called only if ``takes_partials`` is True."""
 
+    def progress(self, request: Request, share: float, text: str) -> None:
+        """How far the request is. Responses without events do not show it."""
+
     def final(self, request: Request, body: Body) -> None:
         raise NotImplementedError
 
@@ -439,6 +442,11 @@ class HttpSession(ProtocolSession):
         exchange = request.ref
         if isinstance(exchange, Exchange):
             exchange.partial(request, body)
+
+    def send_progress(self, request: Request, share: float, text: str) -> None:
+        exchange = request.ref
+        if isinstance(exchange, Exchange):
+            exchange.progress(request, share, text)
 
     def send_final(self, request: Request, body: Body) -> None:
         exchange = request.ref

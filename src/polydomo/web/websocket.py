@@ -17,6 +17,7 @@ from polydomo.limits import (
     WEBSOCKET_BEATS_MISSED,
 )
 from polydomo.model.broker_api import BrokerApi
+from polydomo.model.progress import is_share, progress_row
 from polydomo.model.records import DONE, Publication, Request, Worker
 from polydomo.model.registration import Refusal, WorkerTerms
 from polydomo.model.request_options import mark_fault, options_of
@@ -59,12 +60,17 @@ class SocketCall(Exchange):
 
     takes_partials = True
 
-    def __init__(self, session: "WebSocketSession", key: Key) -> None:
+    def __init__(self, session: "WebSocketSession", key: Key, progress: bool) -> None:
         self.session = session
         self.key = key
+        self.wants_progress = progress
 
     def partial(self, request: Request, body: Body) -> None:
         self.session.say_frames({"op": "partial", "id": self.key}, body)
+
+    def progress(self, request: Request, share: float, text: str) -> None:
+        if self.wants_progress:
+            self.session.say({"op": "progress", "id": self.key, **progress_row(share, text)})
 
     def final(self, request: Request, body: Body) -> None:
         session = self.session
@@ -215,6 +221,8 @@ class WebSocketSession(ProtocolSession):
             self._work(message)
         elif op in ("reply", "fail"):
             self._reply(message, op == "fail")
+        elif op == "progress":
+            self._progress(message)
         elif op == "leave":
             if self.worker is not None:
                 self.broker.worker_left(self.worker, "left")
@@ -238,7 +246,8 @@ class WebSocketSession(ProtocolSession):
         body = _frames(message)
         self.calls[key] = None
         options = options_of(needs_worker, once, group, near)
-        request = self.broker.request(self, service, body, SocketCall(self, key), deadline, options)
+        exchange = SocketCall(self, key, message.get("progress") is True)
+        request = self.broker.request(self, service, body, exchange, deadline, options)
         if request is not None and key in self.calls:
             self.calls[key] = request
 
@@ -256,6 +265,10 @@ class WebSocketSession(ProtocolSession):
     def send_partial(self, request: Request, body: Body) -> None:
         if isinstance(request.ref, Exchange):
             request.ref.partial(request, body)
+
+    def send_progress(self, request: Request, share: float, text: str) -> None:
+        if isinstance(request.ref, Exchange):
+            request.ref.progress(request, share, text)
 
     def send_final(self, request: Request, body: Body) -> None:
         if isinstance(request.ref, Exchange):
@@ -337,6 +350,18 @@ class WebSocketSession(ProtocolSession):
             raise MessageError("the broker no longer waits for this reply")
         if worker.alive:
             broker.add_credit(worker)
+
+    def _progress(self, message: Message) -> None:
+        """How far a request is that the worker holds. One that has ended is ignored, because the two may have crossed."""
+        token = _bytes(message, "token", MAX_SERVICE_NAME)
+        share, text = message.get("share"), message.get("text", "")
+        if isinstance(share, bool) or not isinstance(share, int | float) or not is_share(share):
+            raise MessageError("share must be a number from 0 to 1")
+        if not isinstance(text, str):
+            raise MessageError("text must be a string")
+        if self.worker is None:
+            raise MessageError("progress before work")
+        self.broker.progress(self.worker, token, float(share), text)
 
     def send_heartbeat(self, worker: Worker) -> None:
         self.socket.ping()

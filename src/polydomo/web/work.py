@@ -21,6 +21,7 @@ from polydomo.limits import (
 from polydomo.model.alarm import Alarm
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import DetachedLink
+from polydomo.model.progress import read_share, read_text
 from polydomo.model.records import DONE, Request, Worker
 from polydomo.model.registration import Refusal, WorkerTerms
 from polydomo.model.session import ProtocolSession
@@ -275,7 +276,7 @@ def start_poll(session: HttpSession, head: RequestHead, worker: HttpWorker, serv
 
 
 class ReplyEndpoint(Endpoint):
-    """``POST /v1/reply`` with ``Polydomo-Token``; ``?partial``, ``?failure=CODE``, ``?heartbeat``, ``?next``."""
+    """``POST /v1/reply`` with ``Polydomo-Token``; ``?partial``, ``?progress=SHARE``, ``?failure=CODE``, ``?heartbeat``, ``?next``."""
 
     methods: "tuple[str, ...]" = ("POST",)
     takes_payload = True
@@ -308,6 +309,9 @@ class ReplyEndpoint(Endpoint):
             session.respond(204, b"")
             return
         content_type = head.headers.get("content-type", "")
+        if "progress" in parameters:
+            self._progress(session, holder, worker, attempt, parameters["progress"], body)
+            return
         if "failure" in parameters and "partial" not in parameters:
             self._reply(session, head, holder, attempt, service, b"", body)
         else:
@@ -317,6 +321,16 @@ class ReplyEndpoint(Endpoint):
                 body,
                 lambda frames: self._reply(session, head, holder, attempt, service, frames, b""),
             )
+
+    def _progress(
+        self, session: HttpSession, holder: HttpWorker, worker: Worker, attempt: bytes, share: str, text: bytes
+    ) -> None:
+        found = read_share(share.encode("ascii", "replace"))
+        if found is None:
+            raise HttpError(400, "progress must be a share from 0 to 1", close=False)
+        holder.heard()
+        session.broker.progress(worker, attempt, found, read_text(text))
+        session.respond(204, b"")
 
     def _reply(
         self,

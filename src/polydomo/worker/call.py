@@ -2,12 +2,13 @@
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 
 from polydomo.client.message import Frame, Message, encode
 from polydomo.errors import SettingError
-from polydomo.limits import MAX_SERVICE_NAME
+from polydomo.limits import MAX_PROGRESS_TEXT, MAX_SERVICE_NAME
+from polydomo.model.progress import is_share
 from polydomo.protocols.ends import Delivery
 
 
@@ -39,6 +40,7 @@ class Call(Message):
         "job",
         "key",
         "metadata",
+        "on_progress",
         "request",
         "service",
         "timeout",
@@ -55,6 +57,7 @@ class Call(Message):
         self.headers = delivery.headers  # headers, if the protocol has them (eMQP); a header without a value is ""
         self.metadata = list(delivery.metadata or ())  # the metadata parts of DCP; empty over other protocols
         self.chains = delivery.metadata is not None  # whether it can be forwarded
+        self.on_progress: Callable[[float, str], None] | None = None  # set by the worker
         self.cancelled = False  # its caller does not wait any more: the result is not sent
         # Seconds the broker waits, from when the worker got the request; 0: no limit is known.
         self.timeout = delivery.timeout
@@ -78,6 +81,15 @@ class Call(Message):
         if parts is not None and not all(parts):
             raise SettingError("forward: a part of the metadata is empty")
         return Forward(name, encode(body), parts)
+
+    def progress(self, share: float, text: str = "") -> None:
+        """Reports how far the call is: ``share`` from 0 to 1, and a text of at most 1,000 characters. The caller, lists of requests and
+        jobs, and the dashboard show the last report. Any thread may call it, as often as it likes: at most ten reports a second are sent.
+        Over protocols without a message for it (all but MDX) it does nothing. Raises SettingError if the share is not from 0 to 1."""
+        if not is_share(share):
+            raise SettingError(f"progress: the share must be a number from 0 to 1, not {share!r}")
+        if self.on_progress is not None and not self.cancelled:
+            self.on_progress(share, text[:MAX_PROGRESS_TEXT])
 
     @property
     def remaining(self) -> float:

@@ -63,6 +63,11 @@ class Registration:
         self.end.partial(delivery, body)
         self._answered()
 
+    def progress(self, delivery: Delivery, share: float, text: str) -> None:
+        if not self.ended.done():
+            self.end.progress(delivery, share, text)
+            self.connection.flush_soon()
+
     def final(self, delivery: Delivery, body: list[bytes]) -> None:
         check_size(body, self.connection.max_body)
         self.end.final(delivery, body)

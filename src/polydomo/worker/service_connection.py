@@ -31,6 +31,7 @@ from polydomo.worker.functions import (
     from_the_function,
     runs_on_loop,
 )
+from polydomo.worker.progress import LoopReporter
 from polydomo.worker.registration import Registration
 
 log = logging.getLogger("polydomo.worker")
@@ -304,6 +305,12 @@ class ServiceConnection:
         def begin() -> None:
             work.call = call
 
+        def report(share: float, text: str) -> None:
+            if not call.cancelled:
+                registration.progress(delivery, share, text)
+
+        reporter = LoopReporter(report)
+        call.on_progress = reporter.report
         mark = RUNNING.set(Running(name, delivery.attempt.decode(errors="replace")))
         try:
             # An eMQP broker gives requests for a queue that no worker serves to a worker of "default".
@@ -318,6 +325,7 @@ class ServiceConnection:
                 work.stoppable = runs_on_loop(function)
                 outcome = await execute(function, call, send, self.threads)
             body = outcome.body if isinstance(outcome, Forward) else outcome
+            reporter.finish()
             if registration.connection.must_ask(body):
                 await registration.connection.ask_limit()
             work.stoppable = False
@@ -362,6 +370,7 @@ class ServiceConnection:
             if not registration.ended.done():
                 registration.fail(delivery, FAILED, error_text(error))
         finally:
+            call.on_progress = None
             RUNNING.reset(mark)
 
     def _abandoned(self, work: Work, name: str) -> None:

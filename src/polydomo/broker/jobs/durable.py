@@ -23,11 +23,12 @@ from polydomo.broker.jobs.durable_order import KEYED, DurableOrder
 from polydomo.broker.jobs.failures import NOT_SAID, failure_reason, retry_after
 from polydomo.broker.jobs.job import Job, Row
 from polydomo.broker.jobs.job_session import JobSession, Recording
+from polydomo.broker.jobs.job_waiters import JobWaiters
 from polydomo.broker.jobs.jobs import EXPIRED, Answer, Jobs
 from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
 from polydomo.broker.jobs.policy import JobListener, JobPolicy
 from polydomo.broker.jobs.schedules import Schedules
-from polydomo.broker.requests import outcomes, parking, transitions
+from polydomo.broker.requests import outcomes, parking, progress, transitions
 from polydomo.broker.reserved_names import TITANIC, is_reserved
 from polydomo.broker.state import State
 from polydomo.broker.timers import TIME_TOLERANCE
@@ -38,6 +39,7 @@ from polydomo.model.job_messages import answer_body, error_header, make_id
 from polydomo.model.json_form import iso_time
 from polydomo.model.name_patterns import PatternMap
 from polydomo.model.outcomes import DENIED, FAILED, KEY_REUSED, OK, REFUSED, SHUTDOWN, TIMEOUT
+from polydomo.model.progress import progress_row
 from polydomo.model.records import DONE, PARKED, Request, Session
 from polydomo.model.request_options import RequestOptions
 from polydomo.wire.frames import Body, frame, join
@@ -88,6 +90,7 @@ class Durable:
         self.flows = Flows(self.jobs)
         self.session = JobSession(api)
         self.parked: dict[Request, Wait] = {}
+        self.waiters = JobWaiters()
         self.running: dict[Job, Request] = {}  # running attempts: job -> request
         self._attempts: dict[Request, Job] = {}  # the reverse: request -> job
         self.wall_shift = 0.0  # correction for changes of the wall clock since startup
@@ -95,6 +98,7 @@ class Durable:
         self._zones = zones
         self._sweep_at = 0.0
         self.session.on_due = self.on_timer
+        self.session.on_progress = self._progressed
         sessions.internal(state, self.session)
 
     # --- leadership: called by the owner of the store ---------------------------------------------------------------------------
@@ -183,6 +187,14 @@ class Durable:
             self._attempts.pop(request, None)
         if request is not None and request.state != DONE:
             outcomes.cancel(self.state, request, "the job has ended")
+
+    def _progressed(self, attempt: Request, share: float, text: str) -> None:
+        """A worker reports how far the attempt of a job is. It is shown to the clients that wait for the job, and not stored."""
+        job = self._attempts.get(attempt)
+        if job is not None:
+            job.progress = progress_row(share, text)
+            for request in self.waiters.of(job.id):
+                progress.show(request, share, text)
 
     # --- turns and time -----------------------------------------------------------------------------------------------------------
 
@@ -347,7 +359,9 @@ class Durable:
         wait.answer = ended
         if request.state != PARKED:
             self.jobs.abandon(id)
-        elif not self.jobs.wait(id, ended):
+        elif self.jobs.wait(id, ended):
+            self.waiters.add(id, request)
+        else:
 
             def found(job: Job | None, error: StoreError | None) -> None:
                 if request.state == PARKED and job is not None and job.digest:
@@ -365,7 +379,7 @@ class Durable:
             header: Row = {"job": job.id, "state": job.state, "outcome": outcome, "reason": job.reason}
             self.reply(request, header, job.result)
             return
-        self.parked.pop(request, None)
+        self._unpark(request)
         if job.state == states.DONE:
             request.reply_size = len(job.result)
             outcomes.end(self.state, request, OK, "")
@@ -383,7 +397,7 @@ class Durable:
         if self.parked[request].relayed:
             self.fail(request, code, text)
             return
-        self.parked.pop(request, None)
+        self._unpark(request)
         outcomes.end(self.state, request, REFUSED, text)
         request.session.send_failure(request, code, text)
 
@@ -444,9 +458,14 @@ class Durable:
             self._close(request)
             request.session.send_final(request, body)
 
+    def _unpark(self, request: Request) -> None:
+        wait = self.parked.pop(request, None)
+        if wait is not None and wait.job:
+            self.waiters.remove(wait.job, request)
+
     def _close(self, request: Request) -> None:
         """Ends a request to a built-in service. Such requests are not recorded."""
-        del self.parked[request]
+        self._unpark(request)
         transitions.end(self.state, request, OK, "")
 
     # --- end of parked requests -----------------------------------------------------------------------------------------------------
@@ -462,7 +481,7 @@ class Durable:
         if wait.leave is not None:
             wait.leave()
         if wait.plain:
-            del self.parked[request]
+            self._unpark(request)
             return False
         self._close(request)
         return True
@@ -543,6 +562,8 @@ class Durable:
             assert request.state == PARKED and request in request.session.requests, (
                 f"request {request.number} is not parked"
             )
+        for id, request in self.waiters:
+            assert self.parked[request].job == id, f"request {request.number} does not wait for the job {id}"
         for job, request in self.running.items():
             assert self._attempts[request] is job and self.jobs.open.get(job.id) is job, (
                 f"job {job.id} is running but not open"

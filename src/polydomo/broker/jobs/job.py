@@ -42,8 +42,8 @@ class Job:
     __slots__ = (
         "allowed", "attempts", "backoff", "body", "body_sum", "created", "damage", "digest", "due", "ended", "expires", "fingerprint",
         "fired", "flow", "group", "headers", "id", "input", "keep", "key", "near", "node", "origin", "outcome", "phase", "principal",
-        "priority", "reason", "result", "reuse", "run", "schedule", "sequence", "service", "started", "state", "stored_settings", "story",
-        "template", "trace", "waited", "worker",
+        "priority", "progress", "reason", "result", "reuse", "run", "schedule", "sequence", "service", "started", "state",
+        "stored_settings", "story", "template", "trace", "waited", "worker",
     )  # fmt: skip
 
     def __init__(self, id: str, service: bytes, body: bytes, created: float) -> None:
@@ -89,6 +89,7 @@ class Job:
         self.sequence = 0  # order of acceptance
         self.started = 0.0
         self.worker = ""  # the worker that runs it
+        self.progress: Row | None = None  # of the running attempt, as its worker reported it
         self.waited = 0.0  # seconds between attempts, since it was submitted or reopened
         self.input: bytes | None = (
             None  # of a template: the body with the results in place, from its release or start to the end of the attempt

@@ -326,6 +326,7 @@ class Jobs:
         job.phase = RUNNING
         job.started = self.runner.now()
         job.worker = ""
+        job.progress = None
         if job.template and job.input is None:
             self._gather(job)
         else:

@@ -15,7 +15,7 @@ time. If the client disconnects, the job continues.
 from polydomo.broker import sessions
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.durable_order import DurableOrder
-from polydomo.broker.requests import outcomes, parking
+from polydomo.broker.requests import outcomes, parking, progress
 from polydomo.broker.reserved_names import ACCEPT
 from polydomo.broker.state import State
 from polydomo.errors import SettingError
@@ -86,6 +86,11 @@ class DurableRelay(ProtocolSession):
             self._send(key)
 
     # --- answers of process 0
+
+    def send_progress(self, request: Request, share: float, text: str) -> None:
+        passed = request.ref
+        if isinstance(passed, Relayed) and passed.request in self.parked:
+            progress.show(passed.request, share, text)
 
     def send_final(self, request: Request, body: Body) -> None:
         passed = request.ref

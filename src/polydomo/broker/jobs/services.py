@@ -127,6 +127,7 @@ def job_row(job: Job) -> Row:
         "ended": iso_time(job.ended) if job.ended and known else None,
         "outcome": job.outcome if known else "",
         "reason": job.reason if known else "",
+        "progress": job.progress if job.phase == states.RUNNING else None,
         "schedule": job.schedule,
         # A stored body has at least one frame: it is empty if the store has removed it, or if a list leaves it out.
         "body_bytes": content_size(job.body) if job.body else None,
@@ -184,8 +185,12 @@ def result(durable: Durable, request: Request, header: Row, content: bytes) -> N
             durable.reply(request, job_row(job), job.result)
 
     wait = durable.parked[request]
+    known = durable.jobs.open.get(id)
+    if known is not None and _denied(durable, request, known):
+        return
     if seconds and durable.jobs.wait(id, ended):
         wait.job = id
+        durable.waiters.add(id, request)
         wait.answer = ended
         wait.deadline = durable.state.now + seconds
         durable.session.broker.set_timer(seconds, durable.session, request)

@@ -289,6 +289,7 @@ def request_row(state: State, request: Request) -> Row:
         "request_bytes": len(request.body)
         if request.state != DONE
         else None,  # a finished request no longer has its body
+        "progress": request.history.progress.to_json() if request.history.progress is not None else None,
         "why": why(request),
     }
 

@@ -2,7 +2,7 @@
 
 from polydomo.broker import service_table
 from polydomo.broker.observe.tallies import STANDING_IN
-from polydomo.broker.requests import deadlines, dispatch, pausing, queues, transitions
+from polydomo.broker.requests import deadlines, dispatch, pausing, progress, queues, transitions
 from polydomo.broker.state import State
 from polydomo.limits import SMALL_BODY
 from polydomo.model.outcomes import CANCELLED, DENIED, OK, OUTCOMES, REFUSED
@@ -44,6 +44,7 @@ def end(state: State, request: Request, outcome: str, reason: str) -> None:
         state.acceptance_times.add(request)
     request.body = b""
     if request.history is not NO_HISTORY:
+        progress.drop(request)
         drop_held_partials(state, request)
     if not service.workers and not service.queue_length:
         service_table.forget_unused(state, service)

@@ -4,7 +4,7 @@ from polydomo import limits
 from polydomo.broker import service_table
 from polydomo.broker.guard import backpressure
 from polydomo.broker.guard.rules import CALL
-from polydomo.broker.requests import deadlines, dispatch, outcomes, queues, transitions
+from polydomo.broker.requests import deadlines, dispatch, outcomes, progress, queues, transitions
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.broker.state import State
 from polydomo.broker.workers import registration
@@ -51,6 +51,19 @@ def partial(state: State, worker: Worker, token: bytes, body: Body) -> bool:
     return True
 
 
+def report_progress(state: State, worker: Worker, token: bytes, share: float, text: str) -> bool:
+    """How far the request is. Nothing of it is in the reply."""
+    request = worker.held.get(token)
+    if request is None:
+        stale(state, worker, token, "progress", len(text))
+        return False
+    worker.last_heard = state.now
+    worker.session.link.charge(limits.WORK_REQUEST)
+    if request.state != DONE:
+        progress.take(state, request, worker.session, share, text)
+    return True
+
+
 def count_reply(worker: Worker, request: Request, now: float) -> None:
     """The worker has answered the request. ``Broker.final`` does the same inline."""
     worker.last_heard = now
@@ -63,6 +76,7 @@ def count_reply(worker: Worker, request: Request, now: float) -> None:
 
 def final_with_history(state: State, request: Request, worker: Worker, body: Body) -> None:
     """A final reply to a request that has ended, was dispatched before, or had partial replies."""
+    progress.pass_last(state, request)
     parts = request.history.held_partials
     if request.state == DONE:
         if state.records_messages:
@@ -96,6 +110,7 @@ def fail(state: State, worker: Worker, token: bytes, code: str, text: str) -> bo
         stale(state, worker, token, "failure", len(text))
         return False
     count_reply(worker, request, state.now)
+    progress.pass_last(state, request)
     worker.failures += 1
     if request.state != DONE:
         failed(state, request, code, text)
@@ -169,6 +184,7 @@ def _move_to(state: State, request: Request, name: bytes, body: Body, ref: objec
     request.body = body
     request.ref = ref
     transitions.requeue(request)
+    progress.drop(request)
     history = request.own_history()
     history.forwards += 1
     history.attempts_before_forward = request.attempts

@@ -64,6 +64,9 @@ class RunClient(ProtocolSession):
     def send_partial(self, request: Request, body: Body) -> None:
         self.runs.partial(request, body)
 
+    def send_progress(self, request: Request, share: float, text: str) -> None:
+        self.runs.progress(request, share, text)
+
     def send_final(self, request: Request, body: Body) -> None:
         self.runs.replied(request, body)
 
@@ -130,6 +133,9 @@ class SharedRuns(ProtocolSession):
         self._holds[request] = run
         for part in run.parts or ():
             self.broker.partial(self.worker, request.token, part)
+        progress = run.request.history.progress if run.request is not None else None
+        if progress is not None:
+            self.broker.progress(self.worker, request.token, progress.share, progress.text)
         # Acceptance made the service known; if it left while a worker or a bridge still holds the run, no worker offers it.
         service_table.forget_unused(self.state, request.service)
 
@@ -201,6 +207,12 @@ class SharedRuns(ProtocolSession):
                 run.parts = None
         for token in list(run.waiting):
             self.broker.partial(self.worker, token, body)
+
+    def progress(self, request: Request, share: float, text: str) -> None:
+        run = request.ref
+        if isinstance(run, SharedRun) and self.open.get(run.key) is run:
+            for token in list(run.waiting):
+                self.broker.progress(self.worker, token, share, text)
 
     def replied(self, request: Request, body: Body) -> None:
         run = request.ref

@@ -4,7 +4,7 @@ from polydomo import limits
 from polydomo.broker import service_room, service_table
 from polydomo.broker.guard import backpressure
 from polydomo.broker.guard.rules import OFFER
-from polydomo.broker.requests import deadlines, dispatch, outcomes, pausing, queues, transitions
+from polydomo.broker.requests import deadlines, dispatch, outcomes, pausing, progress, queues, transitions
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.broker.state import State
 from polydomo.broker.workers import silence
@@ -190,6 +190,7 @@ def take_back(state: State, request: Request, worker: Worker) -> None:
 def _requeue(state: State, request: Request, worker: Worker, why: str, moved: bool = False) -> None:
     if not worker.alive:
         request.worker = None  # otherwise its end frees the worker, and is recorded as such
+    progress.drop(request)
     outcomes.drop_held_partials(state, request)  # they belong to the lost attempt
     policy = state.policy
     history = request.own_history()

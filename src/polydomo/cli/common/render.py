@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import typer
 
@@ -128,6 +129,14 @@ def natural(text: str) -> list[tuple[int, str]]:
 def local(time: str) -> datetime:
     """The local time of an ISO 8601 time."""
     return datetime.fromisoformat(time).astimezone()
+
+
+def progress_text(progress: Any) -> str:
+    """
+    >>> progress_text({"share": 0.375, "text": "page 3 of 8"}), progress_text(None)
+    ('38% page 3 of 8', '')
+    """
+    return f"{progress['share']:.0%} {progress['text']}".rstrip() if progress else ""
 
 
 def clock(time: str | None) -> str:

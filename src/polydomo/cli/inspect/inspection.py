@@ -13,7 +13,7 @@ import typer
 from polydomo.cli.common import options
 from polydomo.cli.common.options import ANSWER_TIME, Json, Timeout, To
 from polydomo.cli.common.reading import read, reader
-from polydomo.cli.common.render import PrintedColumn, clock, latency, local, show, show_json
+from polydomo.cli.common.render import PrintedColumn, clock, latency, local, progress_text, show, show_json
 from polydomo.cli.journal import search
 from polydomo.journal.quantities import counted, size, span
 
@@ -405,6 +405,7 @@ REQUESTS = [
     PrintedColumn("age", right=True, spare=2),
     PrintedColumn("attempts", right=True),
     PrintedColumn("size", right=True, spare=3),
+    PrintedColumn("progress", spare=4),
     PrintedColumn("why", folds=True),
 ]
 
@@ -421,6 +422,7 @@ def request_cells(row: Row) -> list[str]:
         span(row["age_us"]),
         str(row["attempts"]),
         "-" if row["request_bytes"] is None else size(row["request_bytes"]),
+        progress_text(row.get("progress")),
         row["why"],
     ]
 

@@ -10,6 +10,7 @@
                                                            origin: its principal, if both sides have the extension
                                                            options: its marks, likewise (``request_options.marks_of``)
     PARTIAL  id body*
+    PROGRESS id share text                                 if both sides have the extension
     FINAL    id route body*                                route: the brokers it passed after this one, with its name at each
     FAILURE  id code text route
     CANCEL   id
@@ -34,6 +35,7 @@ from polydomo.model.broker_api import BrokerApi
 from polydomo.model.job_facts import JobFacts
 from polydomo.model.listener_roles import SIBLING
 from polydomo.model.outcomes import read_failure
+from polydomo.model.progress import read_share, read_text, write_share, write_text
 from polydomo.model.records import DONE, Path, Publication, Request, Service, Worker
 from polydomo.model.registration import Refusal
 from polydomo.model.request_options import PLAIN as PLAIN_OPTIONS
@@ -217,6 +219,11 @@ class BridgeSession(ProtocolSession):
         elif word == b"FAILURE" and len(rest) == 4:
             self._answered(worker, rest[0], rest[3])
             broker.bridge_failed(worker, rest[0], *read_failure(rest[1], rest[2]))
+        elif word == b"PROGRESS" and len(rest) == 3 and self.carries_progress():
+            share = read_share(rest[1])
+            if share is None:
+                raise ProtocolViolation("PROGRESS without a share from 0 to 1")
+            broker.progress(worker, rest[0], share, read_text(rest[2]))
         elif word == b"CANCEL" and len(rest) == 1:
             request = self.open.get(rest[0])
             if request is not None:  # otherwise it crossed the answer
@@ -289,6 +296,10 @@ class BridgeSession(ProtocolSession):
     def carries_options(self) -> bool:
         """The same for its marks."""
         return self.is_sibling or self.link.extensions.options
+
+    def carries_progress(self) -> bool:
+        """Whether the other side understands how far a request is."""
+        return self.is_sibling or self.link.extensions.progress
 
     def _named(self, claimed: bytes) -> str:
         """The origin of a request. A process of this broker is believed; another broker's name for it is qualified by the bridge's own
@@ -373,6 +384,11 @@ class BridgeSession(ProtocolSession):
         journey = request.ref
         assert isinstance(journey, BridgedRequest)
         self._say(b"PARTIAL", [journey.key], body)
+
+    def send_progress(self, request: Request, share: float, text: str) -> None:
+        journey = request.ref
+        if isinstance(journey, BridgedRequest) and self.carries_progress():
+            self._say(b"PROGRESS", [journey.key, write_share(share), write_text(text)])
 
     def send_final(self, request: Request, body: Body) -> None:
         journey = request.ref

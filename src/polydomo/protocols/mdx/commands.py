@@ -25,6 +25,7 @@ CANCEL = b"CANCEL"  # client: a request is not wanted any more; to a worker: the
 CREDIT = b"CREDIT"  # worker: how many requests it may hold, and how many it runs at once
 REVOKE = b"REVOKE"  # to a worker: release the request if it has not been started
 RELEASED = b"RELEASED"  # worker: it will not run the request
+PROGRESS = b"PROGRESS"  # worker: how far a request is; to a client: the same
 KEPT = b"KEPT"  # worker: it has started the request
 EXPIRED = b"timeout"  # last frame of a client's CANCEL whose deadline passed
 TIME = b"within"  # options of WITH: the deadline in milliseconds ...
@@ -61,6 +62,7 @@ class MdxConstants:
         self.pong = join([worker, PONG])
         self.cancel = more([worker, CANCEL])
         self.revoke = more([worker, REVOKE])
+        self.progress = more([client, PROGRESS])
         self.request_size = len(self.request)
         self.worker_size = len(self.worker_final)
         self.ping_size = len(self.ping)

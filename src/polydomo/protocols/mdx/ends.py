@@ -6,6 +6,7 @@ from polydomo.errors import NoSuchService, ProtocolViolation
 from polydomo.limits import MDX_BEAT, MDX_MAX_CREDIT, MDX_PATIENCE
 from polydomo.model.job_facts import read_mark
 from polydomo.model.outcomes import FAILURE_MARK
+from polydomo.model.progress import read_share, read_text, write_share, write_text
 from polydomo.model.request_options import GROUP, NEAR, PLAIN, RequestOptions
 from polydomo.protocols.ends import (
     Cancelled,
@@ -15,6 +16,7 @@ from polydomo.protocols.ends import (
     Failure,
     Frames,
     NumberedClientEnd,
+    Progressed,
     Reply,
     Revoked,
     WorkerEnd,
@@ -33,6 +35,7 @@ from polydomo.protocols.mdx.commands import (
     PARTIAL,
     PING,
     PONG,
+    PROGRESS,
     READY,
     RELEASED,
     REQUEST,
@@ -90,6 +93,11 @@ class MdxClientEnd(NumberedClientEnd):
         return [self.header, CANCEL, identity, *([EXPIRED] if expired else [])]
 
     def receive(self, message: Frames) -> list[Event]:
+        if len(message) == 5 and message[0] == self.header and message[1] == PROGRESS:
+            share, asked = read_share(message[3]), self.keys.get(message[2])
+            if share is None:
+                raise ProtocolViolation("an MDX PROGRESS without a share from 0 to 1")
+            return [Progressed(asked, share, read_text(message[4]))] if asked is not None else []
         if len(message) < 5 or message[0] != self.header or message[1] not in (PARTIAL, FINAL):
             raise ProtocolViolation("not an MDX PARTIAL or FINAL to a client")
         key = self.keys.get(message[3])
@@ -197,6 +205,10 @@ class MdxWorkerEnd(WorkerEnd):
 
     def partial(self, delivery: Delivery, body: Frames) -> None:
         self.answer(WORKER_PARTIAL, delivery, body)
+
+    def progress(self, delivery: Delivery, share: float, text: str) -> None:
+        if self.agreed.progress and self.jobs.get(delivery.attempt) is delivery:
+            self.say(PROGRESS, [delivery.attempt, write_share(share), write_text(text)])
 
     def final(self, delivery: Delivery, body: Frames) -> None:
         self.answer(WORKER_FINAL, delivery, body)

@@ -10,6 +10,7 @@ from math import ceil
 
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.outcomes import CLIENT_CANCELLED, CLIENT_TIMEOUT, REFUSED, read_failure
+from polydomo.model.progress import read_share, read_text, write_share, write_text
 from polydomo.model.records import Request, Worker
 from polydomo.model.request_options import GROUP, NEAR, PLAIN, RequestOptions, mark_fault
 from polydomo.model.window import set_window
@@ -29,6 +30,7 @@ from polydomo.protocols.mdx.commands import (
     MAX_OPTIONS,
     MAX_WITHIN,
     PONG,
+    PROGRESS,
     READY,
     RELEASED,
     REQUEST,
@@ -285,6 +287,8 @@ class MdxSession(SingleWorkerSession):
             self._cancel(frames[2], count == 4 and frames[3] == EXPIRED)
         elif header == words.worker and command in (CREDIT, RELEASED, KEPT) and self.extended.credit:
             self._credit_command(command, frames)
+        elif header == words.worker and command == PROGRESS and self.extended.progress:
+            self._progress(frames)
         elif header not in (words.client, words.worker):
             self._invalid(f"frame 0 is {header[:16]!r}")
         elif command in (REQUEST, READY):
@@ -443,6 +447,16 @@ class MdxSession(SingleWorkerSession):
         elif not set_window(self.broker, worker, frames[2], frames[3]):
             self._invalid("CREDIT without two numbers")
 
+    def _progress(self, frames: "list[bytes]") -> None:
+        """PROGRESS token share text: how far a request is that the worker holds."""
+        share = read_share(frames[3]) if len(frames) == 5 else None
+        if share is None:
+            self._invalid(f"PROGRESS of {len(frames)} frames that is not token, share from 0 to 1 and text")
+            return
+        worker = self.live_worker("PROGRESS")
+        if worker is not None:
+            self.broker.progress(worker, frames[2], share, read_text(frames[4]))
+
     def cancel_request(self, worker: Worker, request: Request) -> bool:
         if self.extended.cancel and not self.finished:
             self.link.send(self.words.cancel + frame(request.token, False))
@@ -487,6 +501,13 @@ class MdxSession(SingleWorkerSession):
         ref = request.ref
         if isinstance(ref, bytes) and not self.finished:
             self.link.send(self.words.partial + ref, body or EMPTY_FRAME)
+
+    def send_progress(self, request: Request, share: float, text: str) -> None:
+        ref = request.ref
+        if isinstance(ref, bytes) and self.extended.progress and not self.finished:
+            identity = ref[2 + ref[1] :]
+            said = frame(write_share(share), True) + frame(write_text(text), False)
+            self.link.send(self.words.progress + identity + said)
 
     def send_final(self, request: Request, body: Body) -> None:
         ref = request.ref

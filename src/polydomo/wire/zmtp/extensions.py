@@ -26,6 +26,7 @@ WORDS: Final[dict[bytes, str]] = {
     b"origin": "origin",
     b"catalog": "catalog",
     b"options": "options",
+    b"progress": "progress",
     b"max-message": "max_message",
 }
 NUMBERED: Final[tuple[bytes, ...]] = (b"credit", b"max-message")  # words with a number
@@ -47,6 +48,7 @@ class Extensions:
         "max_message",
         "options",
         "origin",
+        "progress",
         "window",
     )
 
@@ -65,6 +67,7 @@ class Extensions:
         origin: bool = False,
         catalog: bool = False,
         options: bool = False,
+        progress: bool = False,
     ) -> None:
         self.credit = credit  # workers may name a window; a broker names the largest one, a worker 1
         self.cancel = cancel  # requests can be cancelled
@@ -78,6 +81,7 @@ class Extensions:
         self.fail = fail  # an eMQP or DCP worker can report a permanent failure, with a code and a text
         self.origin = origin  # a request over a bridge names the principal that caused it
         self.catalog = catalog  # entries of the catalog cross a bridge
+        self.progress = progress  # workers can report how far a request is, and clients get it
         self.key = key  # MDX requests can carry an idempotency key
         self.options = options  # MDX requests, and requests over a bridge, can carry named options
         self.max_message = max_message  # bytes of one message that this side accepts; 0: it does not say

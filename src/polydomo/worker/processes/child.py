@@ -38,9 +38,11 @@ from polydomo.worker.processes.messages import (
     Plain,
     Record,
     ReplyPart,
+    Report,
     RunCall,
     RunCalls,
 )
+from polydomo.worker.progress import ThreadReporter
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -77,7 +79,7 @@ def serve(sock: socket.socket, output: tuple[int, int], functions: Mapping[bytes
         while isinstance(message := channel.receive(), RunCall | RunCalls):
             outcome: Outcome | Ended
             if isinstance(message, RunCalls):
-                outcome = _run_batch(message, functions, runner)
+                outcome = _run_batch(message, functions, channel, runner)
             else:
                 outcome = _run(message, functions, channel, runner)
             _flush()
@@ -93,6 +95,7 @@ def _run(
     message: RunCall, functions: Mapping[bytes, LocalFunction], channel: Channel, runner: asyncio.Runner
 ) -> Outcome:
     call = message.call(time.monotonic())
+    reporter = _reporter(channel, 0, call)
     mark = RUNNING.set(Running(call.service, call.request))
     try:
         found = _result(functions[message.function], call, channel, runner)
@@ -100,12 +103,22 @@ def _run(
     except BaseException as error:  # SystemExit too fails the call, and does not end the process
         return _outcome(error, used_memory())
     finally:
+        reporter.finish()
         RUNNING.reset(mark)
 
 
-def _run_batch(message: RunCalls, functions: Mapping[bytes, LocalFunction], runner: asyncio.Runner) -> Ended | Failed:
+def _reporter(channel: Channel, place: int, call: Call) -> ThreadReporter:
+    reporter = ThreadReporter(lambda share, text: channel.send(Report(place, share, text)))
+    call.on_progress = reporter.report
+    return reporter
+
+
+def _run_batch(
+    message: RunCalls, functions: Mapping[bytes, LocalFunction], channel: Channel, runner: asyncio.Runner
+) -> Ended | Failed:
     now = time.monotonic()
     function, calls = functions[message.function], [call.call(now) for call in message.calls]
+    reporters = [_reporter(channel, place, call) for place, call in enumerate(calls)]
     mark = RUNNING.set(Running(calls[0].service, ""))
     try:
         value = function(calls)
@@ -118,6 +131,8 @@ def _run_batch(message: RunCalls, functions: Mapping[bytes, LocalFunction], runn
         assert isinstance(failed, Failed)
         return failed
     finally:
+        for reporter in reporters:
+            reporter.finish()
         RUNNING.reset(mark)
 
 

@@ -1,8 +1,8 @@
 """The messages between a worker and the processes of its pool: each is a length of 8 bytes and MessagePack.
 
-The worker sends ``RunCall`` and, after each ``ReplyPart``, ``Go``. The process answers with parts and one of ``Final``, ``Onward`` and
-``Failed``. To ``RunCalls`` it answers with ``Ended``, or with ``Failed`` for the whole batch. It sends a ``Record`` whenever its program
-logs something.
+The worker sends ``RunCall`` and, after each ``ReplyPart``, ``Go``. The process answers with parts, reports of progress, and one of
+``Final``, ``Onward`` and ``Failed``. To ``RunCalls`` it answers with ``Ended``, or with ``Failed`` for the whole batch. It sends a
+``Record`` whenever its program logs something.
 """
 
 import socket
@@ -66,6 +66,14 @@ class ReplyPart(msgspec.Struct, tag="part", array_like=True):
     body: list[bytes]
 
 
+class Report(msgspec.Struct, tag="progress", array_like=True):
+    """How far a call is."""
+
+    call: int  # its place in the batch
+    share: float
+    text: str
+
+
 class Final(msgspec.Struct, tag="final", array_like=True):
     body: list[bytes]
     memory: int  # bytes that the process uses after the call
@@ -101,7 +109,7 @@ class Record(msgspec.Struct, tag="record", array_like=True):
 
 
 ToProcess = RunCall | RunCalls | Go
-ToWorker = ReplyPart | Final | Onward | Failed | Ended | Record
+ToWorker = ReplyPart | Report | Final | Onward | Failed | Ended | Record
 Outcome = Final | Onward | Failed
 
 _to_process: msgspec.msgpack.Decoder[ToProcess] = msgspec.msgpack.Decoder(ToProcess)

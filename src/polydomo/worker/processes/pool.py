@@ -19,7 +19,7 @@ from polydomo.worker.call import Call, Forward
 from polydomo.worker.functions import Function, FunctionFailed, LocalFunction, RemoteFunction, Send
 from polydomo.worker.processes import messages
 from polydomo.worker.processes.forker import ForkedProcess, Forker
-from polydomo.worker.processes.messages import Ended, Failed, Go, Onward, Record, ReplyPart, RunCall, RunCalls
+from polydomo.worker.processes.messages import Ended, Failed, Go, Onward, Record, ReplyPart, Report, RunCall, RunCalls
 from polydomo.worker.processes.output import OnOutput, OutputPipe, show_or_log
 
 log = logging.getLogger("polydomo.worker")
@@ -76,7 +76,7 @@ class ProcessPool:
 
     async def run(self, function: bytes, call: Call, send: Send) -> list[bytes] | Forward:
         """Runs one call in a process that is free. If this is cancelled, or the time of the call is over, the process is killed."""
-        outcome = await self._run(RunCall.of(function, call), call, send)
+        outcome = await self._run(RunCall.of(function, call), [call], send)
         assert not isinstance(outcome, Ended)
         found = _read_outcome(outcome)
         if isinstance(found, Exception):
@@ -86,20 +86,21 @@ class ProcessPool:
     async def run_batch(self, function: bytes, calls: list[Call]) -> list[Outcome]:
         """Runs a batch in a process that is free. If this is cancelled, or the time of all its calls is over, the process is killed."""
         message = RunCalls(function, [RunCall.of(function, call) for call in calls])
-        outcome = await self._run(message, max(calls, key=lambda call: call.remaining), _refuse)
+        outcome = await self._run(message, calls, _refuse)
         if isinstance(outcome, Ended):
             return [_read_outcome(each) for each in outcome.outcomes]
         found = _read_outcome(outcome)
         assert isinstance(found, Exception)
         raise found
 
-    async def _run(self, message: RunCall | RunCalls, longest: Call, send: Send) -> "messages.Outcome | Ended":
+    async def _run(self, message: RunCall | RunCalls, calls: list[Call], send: Send) -> "messages.Outcome | Ended":
+        longest = max(calls, key=lambda call: call.remaining)
         process = await self._take()
         finished = False
         limit = longest.remaining + POOL_OVERTIME if longest.remaining < math.inf else None
         try:
             async with asyncio.timeout(limit):
-                outcome = await process.run(message, send)
+                outcome = await process.run(message, calls, send)
             finished = True
         except TimeoutError:
             raise CallFailed(
@@ -176,7 +177,7 @@ class PoolProcess:
         self.forked = forked
         self.calls = 0
         self.busy = False
-        self._inbox: asyncio.Queue[ReplyPart | messages.Outcome | Ended | None] = asyncio.Queue()
+        self._inbox: asyncio.Queue[ReplyPart | Report | messages.Outcome | Ended | None] = asyncio.Queue()
         self._context = contextvars.copy_context()  # of the call that it runs
         self._streams = [OutputPipe(fd, number, self._write) for number, fd in enumerate(output, 1)]
         self._on_output = on_output
@@ -185,7 +186,7 @@ class PoolProcess:
         reader, self._writer = await asyncio.open_connection(sock=sock)
         self._reading = asyncio.get_running_loop().create_task(self._read(reader))
 
-    async def run(self, call: RunCall | RunCalls, send: Send) -> "messages.Outcome | Ended":
+    async def run(self, call: RunCall | RunCalls, calls: list[Call], send: Send) -> "messages.Outcome | Ended":
         """Raises EOFError if the process ends before the call."""
         self.busy = True
         self.calls += len(call.calls) if isinstance(call, RunCalls) else 1
@@ -196,6 +197,9 @@ class PoolProcess:
                 message = await self._inbox.get()
                 if message is None:
                     raise EOFError
+                if isinstance(message, Report):
+                    calls[message.call].progress(message.share, message.text)
+                    continue
                 if not isinstance(message, ReplyPart):
                     return message
                 await send(message.body)
