@@ -150,7 +150,7 @@ class HeldPartials:
         self.frames = 0
 
 
-class Progress:
+class RequestProgress:
     """The last report of how far a request is. ``broker.requests.progress`` passes reports on."""
 
     __slots__ = ("held_for", "next", "share", "text", "waits")
@@ -212,7 +212,7 @@ class History:
         self.partials = 0  # partial replies that reached the client
         self.partials_before = 0  # those of earlier attempts
         self.held_partials: HeldPartials | None = None
-        self.progress: Progress | None = None  # as the worker reported it, of the current attempt
+        self.progress: RequestProgress | None = None  # as the worker reported it, of the current attempt
         self.reason = ""  # why it failed
 
 

@@ -7,7 +7,7 @@ final reply, without waiting, is the tenth at most.
 
 from polydomo.broker.state import State
 from polydomo.limits import MAX_PROGRESS_TEXT, PROGRESS_INTERVAL
-from polydomo.model.records import DONE, PARKED, Progress, Request, Session
+from polydomo.model.records import DONE, PARKED, Request, RequestProgress, Session
 
 
 class DueProgress:
@@ -15,7 +15,7 @@ class DueProgress:
 
     __slots__ = ("progress", "request")
 
-    def __init__(self, request: Request, progress: Progress) -> None:
+    def __init__(self, request: Request, progress: RequestProgress) -> None:
         self.request = request
         self.progress = progress
 
@@ -60,11 +60,11 @@ def drop(request: Request) -> None:
         request.history.progress = None
 
 
-def _written(request: Request, session: Session, share: float, text: str) -> Progress:
+def _written(request: Request, session: Session, share: float, text: str) -> RequestProgress:
     history = request.own_history()
     progress = history.progress
     if progress is None:
-        progress = history.progress = Progress(session)
+        progress = history.progress = RequestProgress(session)
     text = text[:MAX_PROGRESS_TEXT]
     progress.held_for.partial_bytes += len(text) - len(progress.text)
     progress.share = share
@@ -72,7 +72,7 @@ def _written(request: Request, session: Session, share: float, text: str) -> Pro
     return progress
 
 
-def _pass_on(state: State, request: Request, progress: Progress) -> None:
+def _pass_on(state: State, request: Request, progress: RequestProgress) -> None:
     progress.waits = False
     progress.next = state.now + PROGRESS_INTERVAL
     request.session.send_progress(request, progress.share, progress.text)

@@ -29,6 +29,7 @@ from polydomo.worker.functions import (
 )
 from polydomo.worker.processes import messages
 from polydomo.worker.processes.messages import (
+    CallReport,
     Ended,
     Failed,
     Final,
@@ -38,7 +39,6 @@ from polydomo.worker.processes.messages import (
     Plain,
     Record,
     ReplyPart,
-    Report,
     RunCall,
     RunCalls,
 )
@@ -108,7 +108,7 @@ def _run(
 
 
 def _reporter(channel: Channel, place: int, call: Call) -> ThreadReporter:
-    reporter = ThreadReporter(lambda share, text: channel.send(Report(place, share, text)))
+    reporter = ThreadReporter(lambda share, text: channel.send(CallReport(place, share, text)))
     call.on_progress = reporter.report
     return reporter
 

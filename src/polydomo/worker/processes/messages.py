@@ -66,7 +66,7 @@ class ReplyPart(msgspec.Struct, tag="part", array_like=True):
     body: list[bytes]
 
 
-class Report(msgspec.Struct, tag="progress", array_like=True):
+class CallReport(msgspec.Struct, tag="progress", array_like=True):
     """How far a call is."""
 
     call: int  # its place in the batch
@@ -109,7 +109,7 @@ class Record(msgspec.Struct, tag="record", array_like=True):
 
 
 ToProcess = RunCall | RunCalls | Go
-ToWorker = ReplyPart | Report | Final | Onward | Failed | Ended | Record
+ToWorker = ReplyPart | CallReport | Final | Onward | Failed | Ended | Record
 Outcome = Final | Onward | Failed
 
 _to_process: msgspec.msgpack.Decoder[ToProcess] = msgspec.msgpack.Decoder(ToProcess)

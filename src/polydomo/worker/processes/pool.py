@@ -19,7 +19,17 @@ from polydomo.worker.call import Call, Forward
 from polydomo.worker.functions import Function, FunctionFailed, LocalFunction, RemoteFunction, Send
 from polydomo.worker.processes import messages
 from polydomo.worker.processes.forker import ForkedProcess, Forker
-from polydomo.worker.processes.messages import Ended, Failed, Go, Onward, Record, ReplyPart, Report, RunCall, RunCalls
+from polydomo.worker.processes.messages import (
+    CallReport,
+    Ended,
+    Failed,
+    Go,
+    Onward,
+    Record,
+    ReplyPart,
+    RunCall,
+    RunCalls,
+)
 from polydomo.worker.processes.output import OnOutput, OutputPipe, show_or_log
 
 log = logging.getLogger("polydomo.worker")
@@ -177,7 +187,7 @@ class PoolProcess:
         self.forked = forked
         self.calls = 0
         self.busy = False
-        self._inbox: asyncio.Queue[ReplyPart | Report | messages.Outcome | Ended | None] = asyncio.Queue()
+        self._inbox: asyncio.Queue[ReplyPart | CallReport | messages.Outcome | Ended | None] = asyncio.Queue()
         self._context = contextvars.copy_context()  # of the call that it runs
         self._streams = [OutputPipe(fd, number, self._write) for number, fd in enumerate(output, 1)]
         self._on_output = on_output
@@ -197,7 +207,7 @@ class PoolProcess:
                 message = await self._inbox.get()
                 if message is None:
                     raise EOFError
-                if isinstance(message, Report):
+                if isinstance(message, CallReport):
                     calls[message.call].progress(message.share, message.text)
                     continue
                 if not isinstance(message, ReplyPart):
