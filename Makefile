@@ -29,7 +29,7 @@ COMPILED_TESTS ?= tests/wire tests/broker tests/server/test_faults.py tests/clie
 COMPILED_PYTEST = -q -n $(TEST_JOBS) --dist loadgroup -p no:cacheprovider --tb=native -m "not long"
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo compiled wheel test checked-core test-compiled test-core test-long test-stress real-peers bench chaos siege soak sim fuzz lint docs clean bench-journal
+.PHONY: help up demo compiled wheel test checked-core test-compiled test-core test-long test-stress real-peers bench chaos siege soak sim fuzz lint docs release clean bench-journal
 
 help:  ## Show this list
 	@echo "polydomo: one broker for the Majordomo family of protocols. Targets:"
@@ -130,6 +130,9 @@ docs: $(VENV)/.all  ## Build the documentation site in build/docs; a broken link
 	@$(PY) -m sphinx -q -W --keep-going -c docs -b html . build/docs
 	@echo "==> build/docs/docs/index.html"
 
+release: $(VENV)/.compiler  ## Build the sdist, wheels for every Python found, SBOM and checksums in dist, twice, and try each of them
+	@$(PY) packaging/release.py $(RELEASE_ARGS)
+
 clean:  ## Remove .venv, caches and build products
 	rm -rf .venv .venv-* build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -137,26 +140,33 @@ clean:  ## Remove .venv, caches and build products
 # --- setting up --------------------------------------------------------------------------------------------------------
 # [all] includes the base, so its stamp counts for both; either is redone when the project's dependencies change.
 
-# Python compiles a module when it is first imported: of the thousands that are installed, most never are (--no-compile).
+# Files with the hashes of constraints.txt, and then polydomo itself. Python compiles a module when it is first imported: of the thousands that
+# are installed, most never are (--no-compile).
+define install
+	@$(PY) packaging/constraints.py select $(1) > $(VENV)/pinned.txt
+	@$(PIP) install -qq --no-compile --require-hashes --no-deps -r $(VENV)/pinned.txt
+	@$(PIP) install -qq --no-compile --no-deps --no-build-isolation --editable .
+endef
 
 $(VENV)/.all: pyproject.toml constraints.txt | $(VENV)/.compiler
 	@echo "==> Installing polydomo with everything its tests and demo need into $(VENV) (once)"
-	@$(PIP) install -qq --no-compile --constraint constraints.txt --editable '.[all]'
+	$(call install,all)
 	@touch $(VENV)/.base $(VENV)/.core $@
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/.compiler
 	@echo "==> Installing polydomo with what the tests of its core need into $(VENV) (once)"
-	@$(PIP) install -qq --no-compile --constraint constraints.txt --editable '.[journal,otel,postgresql,test]'
+	$(call install,journal otel postgresql test compiler)
 	@touch $@
 
 # Before everything else, and small: what compiles the core.
 $(VENV)/.compiler: constraints.txt | $(PY)
-	@$(PIP) install -qq --no-compile --constraint constraints.txt mypy setuptools
+	@$(PY) packaging/constraints.py select compiler > $(VENV)/pinned.txt
+	@$(PIP) install -qq --no-compile --require-hashes --no-deps -r $(VENV)/pinned.txt
 	@touch $@
 
 $(VENV)/.base: pyproject.toml constraints.txt | $(PY)
 	@echo "==> Installing polydomo and what its journal needs into $(VENV) (once)"
-	@$(PIP) install -qq --constraint constraints.txt --editable '.[journal]'
+	$(call install,journal build)
 	@touch $@
 
 # Where they cannot be installed, there is no stamp: the tests that need them are skipped, and the next run tries again.
