@@ -4,8 +4,8 @@
     python packaging/constraints.py renew             writes constraints.txt anew, from what is installed and the package index
 
 A group is ``base`` (what polydomo itself needs), an extra of pyproject.toml, ``build`` (what builds a wheel), ``compiler`` (what compiles
-the core), or ``all``. The comment above each distribution names its groups. pip checks hashes only if every distribution is listed with one, so `make` installs these lists without
-resolving anything, and then polydomo itself without its dependencies.
+the core), or ``all``. The comment above each distribution names its groups. pip checks hashes only if every distribution is listed with
+one, so `make` installs these lists without resolving anything, and then polydomo itself without its dependencies.
 """
 
 import argparse

@@ -277,6 +277,7 @@ def main() -> None:
     parser.add_argument(
         "--python", action="append", help="a Python to build for (default: all that are found); repeatable"
     )
+    parser.add_argument("--list", action="store_true", help="only print the Pythons that are found")
     parser.add_argument("--pure", action="store_true", help="no compiled wheels")
     parser.add_argument("--once", action="store_true", help="do not build a second time to compare")
     parser.add_argument("--unchecked", action="store_true", help="do not install and try the files")
@@ -284,6 +285,10 @@ def main() -> None:
     chosen = pythons()
     if arguments.python:
         chosen = {version: python for python in arguments.python if (version := version_of(python)) is not None}
+    if arguments.list:
+        for version, python in chosen.items():
+            print("{}.{}".format(*version), python)
+        return
     if not chosen:
         parser.exit(1, "release: no Python 3.11 or newer with its venv module was found; name one with --python\n")
     if not arguments.pure and backend.obstacle():

@@ -5,7 +5,6 @@ The sources are free of constructs that behave differently when they are compile
 
 import ast
 import configparser
-import importlib.util
 import os
 import re
 import shutil
@@ -13,21 +12,12 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.packaging.modules import ROOT, load
+
 PATIENCE = 120.0  # seconds
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"packaging_{name}", ROOT / "packaging" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_a_source_install_is_pure_by_default(tmp_path: Path) -> None:
