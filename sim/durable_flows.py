@@ -2,6 +2,7 @@
 
 - a node starts only after all that it needs has ended, and gets the right results;
 - a skipped node does not run, and a node is skipped only if one that it needs has failed;
+- a node whose worker answered with a flow has the outcome and the result of the last node of that flow;
 - a flow that was acknowledged ends, every node has one outcome, and its counters agree with its nodes;
 - a client that follows it hears of each outcome once, and nothing that is not in the store;
 - another principal neither sees nor changes it.
@@ -14,9 +15,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from polydomo.broker.flows import flow as flows
-from polydomo.broker.flows.flow import NodeRow, job_id
+from polydomo.broker.flows.flow import NodeRow
 from polydomo.broker.jobs import job as states
 from polydomo.model.flow import Flow, FlowNode
+from polydomo.model.growth import write_growth
 from polydomo.model.job_messages import make_id, read_answer, write_message
 from polydomo.wire.frames import flat
 from sim.durable_store import Breach, DiskStore
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 MARK = b"flow "
 HOPELESS = b" doomed "  # the worker reports a permanent failure
+GROWS = b" grows "  # the worker answers with a flow
+DEEPEST = 3  # answers with a flow inside of each other
 Row = dict[str, object]
 
 
@@ -53,9 +57,15 @@ class SimulatedFlow:
     def _draw(self) -> Flow:
         dice = self.dice
         flow = Flow(f"graph{self.number}", on_failure=dice.choice(["continue", "continue", "cancel"]))
-        for n in range(dice.choice([1, 3, 8, 20, 40])):
-            doomed = HOPELESS if dice.random() < 0.05 else b" "
-            given: list[object] = [MARK + b"%d node %d" % (self.number, n) + doomed]
+        self._add(flow, dice, dice.choice([1, 3, 8, 20, 40]), "", 0.05)
+        return flow
+
+    def _add(self, flow: Flow, dice: Random, count: int, prefix: str, growing: float) -> None:
+        """Adds random nodes. The place of a node is its number; of one that another adds, the place of that, a dot and its number."""
+        for n in range(count):
+            chance = dice.random()
+            kind = HOPELESS if chance < 0.05 else GROWS if chance < 0.05 + growing else b" "
+            given: list[object] = [MARK + b"%d node %b" % (self.number, f"{prefix}{n}".encode()) + kind]
             known = flow.nodes[-10:]
             if known and dice.random() < 0.8:
                 given.append(dice.choice(known))
@@ -65,11 +75,31 @@ class SimulatedFlow:
             flow.call(
                 "work",
                 *given,
+                name=f"{prefix}{n}",
                 after=after,
                 allow_failure=dice.random() < 0.3,
                 by_reference=dice.random() < 0.1,
             )
+
+    def growth(self, place: str) -> Flow:
+        """What the worker of a node answers; each attempt answers the same."""
+        dice = Random(f"{self.world.plan.seed} {self.number} {place}")
+        flow = Flow("growth")
+        self._add(flow, dice, dice.choice([1, 1, 2, 5]), f"{place}.", 0.3 if place.count(".") + 1 < DEEPEST else 0.0)
         return flow
+
+    def node(self, place: str) -> FlowNode:
+        """A node as it was described."""
+        above, dot, number = place.rpartition(".")
+        return (self.growth(above) if dot else self.flow).nodes[int(number)]
+
+    def needs(self, place: str) -> "list[str]":
+        prefix = place[: place.rfind(".") + 1]
+        return [f"{prefix}{number}" for number in self.node(place).needs]
+
+    def rows(self) -> "dict[str, NodeRow]":
+        """The stored nodes by their places."""
+        return {row.name.rpartition("/")[2]: row for row in self.world.database.tables.nodes[self.id].values()}
 
     # --- the client
 
@@ -160,7 +190,8 @@ class SimulatedFlow:
             self.position = position
             if step["state"] not in flows.NODE_ENDED:
                 raise Breach(f"flow {self.id}: a step is {step['state']}")
-            if step["state"] in (states.DONE, states.DEAD):
+            grown = self.world.database.tables.nodes[self.id][int(step["number"])].grown >= 0
+            if step["state"] in (states.DONE, states.DEAD) and not grown:  # otherwise its job has an outcome of its own
                 self.world.database.heard(step["job"], step["state"])
 
     def order(self, what: str, then: "Callable[[], None] | None" = None) -> None:
@@ -188,33 +219,43 @@ class SimulatedFlow:
 
     # --- the worker
 
-    def run(self, frames: "list[bytes]", store: DiskStore) -> bytes:
+    def run(self, frames: "list[bytes]", store: DiskStore, job: str) -> bytes:
         """A worker got these frames of a node. Returns its answer, or b"" if it can never succeed."""
-        number = int(frames[0].split()[3])
-        if not store.leads or store.epoch != self.world.database.tables.epoch:
-            # A broker that leads no longer: what it runs is not recorded, and may be out of date.
-            return result_of(frames)
-        rows = self.world.database.tables.nodes[self.id]
-        node = self.flow.nodes[number]
-        for source in node.needs:
+        place = frames[0].split()[3].decode()
+        if store.leads and store.epoch == self.world.database.tables.epoch:
+            self._check_run(place, frames)
+        # Otherwise the broker leads no longer: what it runs is not recorded, and may be out of date.
+        if HOPELESS in frames[0]:
+            return b""
+        return write_growth(job, self.growth(place)) if GROWS in frames[0] else result_of(frames)
+
+    def _check_run(self, place: str, frames: "list[bytes]") -> None:
+        rows = self.rows()
+        for source in self.needs(place):
             if rows[source].state not in flows.NODE_ENDED:
-                raise Breach(f"{self._named(number)} runs, but {source}, which it needs, is {rows[source].state}")
+                raise Breach(f"{self._named(place)} runs, but {source}, which it needs, is {rows[source].state}")
             if has_failed(rows[source]):
-                raise Breach(f"{self._named(number)} runs, but {source}, which it needs, has failed")
-        wanted = self._inputs(number)
+                raise Breach(f"{self._named(place)} runs, but {source}, which it needs, has failed")
+        wanted = self._inputs(place, rows)
         if wanted is not None and frames != wanted:
-            raise Breach(f"{self._named(number)} got {frames!r:.300} instead of {wanted!r:.300}")
-        return b"" if HOPELESS in frames[0] else result_of(frames)
+            raise Breach(f"{self._named(place)} got {frames!r:.300} instead of {wanted!r:.300}")
 
-    def _named(self, number: int) -> str:
-        return f"node {number} of flow {self.id}"
+    def _named(self, place: str) -> str:
+        return f"node {place} of flow {self.id}"
 
-    def _inputs(self, number: int) -> "list[bytes] | None":
+    def _last(self, place: str, rows: "dict[str, NodeRow]") -> str:
+        """The place of the node that has the result of this one."""
+        while rows[place].grown >= 0:
+            place = f"{place}.{len(self.growth(place)) - 1}"
+        return place
+
+    def _inputs(self, place: str, rows: "dict[str, NodeRow]") -> "list[bytes] | None":
         """The frames that a node must get, from the store; None if damaged jobs are among them."""
         database = self.world.database
-        node = self.flow.nodes[number]
-        if any(job_id(self.id, source) in database.flipped for source in node.needs):
+        node = self.node(place)
+        if any(rows[self._last(source, rows)].job in database.flipped for source in self.needs(place)):
             return None
+        prefix = place[: place.rfind(".") + 1]
         given = node.row["args"]
         assert isinstance(given, list)
         by_reference = node.row.get("by_reference") is True
@@ -225,15 +266,14 @@ class SimulatedFlow:
                 frames.append(next(own))
                 continue
             listed = expand(value) if isinstance(value, list) else [value]
-            found = [self._value(source, by_reference) for source in listed]
+            found = [self._value(rows[self._last(f"{prefix}{source}", rows)].job, by_reference) for source in listed]
             if by_reference and isinstance(value, list):
                 frames.append(json.dumps([one.decode() for one in found]).encode())
             else:
                 frames.extend(found)
         return frames
 
-    def _value(self, source: int, by_reference: bool) -> bytes:
-        id = job_id(self.id, source)
+    def _value(self, id: str, by_reference: bool) -> bytes:
         if by_reference:
             return id.encode()
         job = self.world.database.tables.jobs.get(id)
@@ -252,12 +292,15 @@ class SimulatedFlow:
         row = tables.flows.get(self.id)
         if row is None:
             raise Breach(f"flow {self.id} was acknowledged, but the store does not have it")
-        nodes = tables.nodes[self.id]
+        nodes = self.rows()
         if row.state not in flows.ENDED:
-            left = {number: node.state for number, node in nodes.items() if node.state not in flows.NODE_ENDED}
+            left = {place: node.state for place, node in nodes.items() if node.state not in flows.NODE_ENDED}
             raise Breach(f"flow {self.id} is {row.state}, {row.over()} of {row.total} have ended: {left}")
-        for number, node in nodes.items():
-            self._check_node(number, node, nodes, row.state)
+        added = sum(len(self.growth(place)) for place, node in nodes.items() if node.grown >= 0)
+        if not len(tables.nodes[self.id]) == len(nodes) == row.total == len(self.flow) + added or row.added != added:
+            raise Breach(f"flow {self.id} has {len(nodes)} nodes, counts {row.total}, and {added} were added")
+        for place, node in nodes.items():
+            self._check_node(place, node, nodes, row.state)
         counts = [sum(node.state == state for node in nodes.values()) for state in flows.NODE_ENDED]
         if (
             counts != [row.done, row.dead, row.cancelled, row.skipped]
@@ -269,28 +312,41 @@ class SimulatedFlow:
         if self.position < last and not database.flipped:
             raise Breach(f"flow {self.id}: the client heard of {self.position} of {last} outcomes")
 
-    def _check_node(self, number: int, node: NodeRow, nodes: "dict[int, NodeRow]", state: str) -> None:
+    def _check_node(self, place: str, node: NodeRow, nodes: "dict[str, NodeRow]", state: str) -> None:
         database = self.world.database
         job = database.tables.jobs.get(node.job)
-        failing = [source for source in self.flow.nodes[number].needs if has_failed(nodes[source])]
+        failing = [source for source in self.needs(place) if has_failed(nodes[source])]
         if node.state not in flows.NODE_ENDED:
-            raise Breach(f"{self._named(number)} is {node.state}")
-        if node.state == flows.SKIPPED and not failing:
-            raise Breach(f"{self._named(number)} is skipped, and all that it needs is done")
-        if node.state == states.DONE and failing:
-            raise Breach(f"{self._named(number)} is done, and {failing} failed")
+            raise Breach(f"{self._named(place)} is {node.state}")
         if node.state == states.CANCELLED and state not in (flows.CANCELLED, flows.FAILED):
-            raise Breach(f"{self._named(number)} is cancelled, and its flow is {state}")
+            raise Breach(f"{self._named(place)} is cancelled, and its flow is {state}")
+        if node.grown >= 0:
+            self._check_grown(place, node, nodes)
+            return
+        if node.state == flows.SKIPPED and not failing:
+            raise Breach(f"{self._named(place)} is skipped, and all that it needs is done")
+        if node.state == states.DONE and failing:
+            raise Breach(f"{self._named(place)} is done, and {failing} failed")
         if node.job in database.flipped:
             return
         if node.state == states.DONE:
-            wanted = self._inputs(number)
-            if any(nodes[source].position > node.position for source in self.flow.nodes[number].needs):
+            wanted = self._inputs(place, nodes)
+            if any(nodes[source].position > node.position for source in self.needs(place)):
                 wanted = None  # it got the failure of a node that was retried since
             if job is None or (wanted is not None and flat(job.result) != result_of(wanted)):
-                raise Breach(f"{self._named(number)} has the result {job.result if job else None!r}")
+                raise Breach(f"{self._named(place)} has the result {job.result if job else None!r}")
         elif node.state == states.DEAD and (job is None or job.state != states.DEAD):
-            raise Breach(f"{self._named(number)} is dead, and its job is {job.state if job else None}")
+            raise Breach(f"{self._named(place)} is dead, and its job is {job.state if job else None}")
+
+    def _check_grown(self, place: str, node: NodeRow, nodes: "dict[str, NodeRow]") -> None:
+        """Its worker answered with a flow: it has the outcome of the last node of that."""
+        last = nodes[f"{place}.{len(self.growth(place)) - 1}"]
+        if node.state != last.state or node.allowed != last.allowed:
+            raise Breach(f"{self._named(place)} is {node.state}, and {last.name}, which replaces it, is {last.state}")
+        if node.grown != nodes[self._last(place, nodes)].number:
+            raise Breach(f"{self._named(place)} has the result of node {node.grown}")
+        if node.position < last.position:
+            raise Breach(f"{self._named(place)} ended before {last.name}, which replaces it")
 
 
 def has_failed(node: NodeRow) -> bool:

@@ -96,7 +96,10 @@ class Hands(Peer):
         token, body = request.token, b"".join(frames)
         answer = body.upper()
         if body.startswith(MARK):
-            answer = world.flows[int(frames[0].split()[1])].run(frames, self.host.store)
+            job = request.session.job_of(request)
+            answer = world.flows[int(frames[0].split()[1])].run(
+                frames, self.host.store, job.id if job is not None else ""
+            )
             body = body if answer else DOOMED + body
         elif body not in world.bodies:
             raise Breach(f"a worker got {body!r}, which no client submitted")

@@ -6,11 +6,12 @@ from typing import Any
 from polydomo.broker.flows import flow as flows
 from polydomo.broker.flows.flow import NodeRow
 from polydomo.broker.flows.flows import Flows
+from polydomo.broker.flows.growth import Growth
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import Jobs
-from polydomo.model.flow_messages import Template
+from polydomo.model.flow_messages import NodeSpec, Template
 from polydomo.stores.flow_memory import MemoryFlows
 from polydomo.stores.flow_steps import FlowChange, FlowSteps
 from sim.mutants_durable import DurableMutant, collector
@@ -133,3 +134,67 @@ def skipped_twice(stack: ExitStack) -> None:
         return mutated
 
     swap(stack, FlowChange, "end", make)
+
+
+@mutant("a node is done at once although its worker answered with a flow")
+def done_too_early(stack: ExitStack) -> None:
+    def make(grow: Any) -> Any:
+        def mutated(self: FlowChange, node: NodeRow, growth: Growth) -> None:
+            grow(self, node, growth)
+            self.end(node, states.DONE, self.now)
+
+        return mutated
+
+    swap(stack, FlowChange, "grow", make)
+
+
+@mutant("an outcome that is written again adds its nodes again")
+def grown_twice(stack: ExitStack) -> None:
+    def make(finished: Any) -> Any:
+        def mutated(self: FlowSteps, ends: Any, now: float, in_doubt: bool) -> Any:
+            for id, found in ends.items():
+                for node in self.tables.light(id, [end[0] for end in found if end[3] is not None]):
+                    if node.state == flows.GROWN:
+                        node.state = states.OPEN
+                        self.tables.update_nodes(id, [node])
+            return finished(self, ends, now, in_doubt)
+
+        return mutated
+
+    swap(stack, FlowSteps, "finished", make)
+
+
+@mutant("a node that was replaced does not end with what replaces it")
+def never_replaced(stack: ExitStack) -> None:
+    swap(stack, FlowChange, "replace", lambda replace: lambda self: self.replacing.clear())
+
+
+@mutant("a retry runs nodes again that were replaced")
+def replaced_again(stack: ExitStack) -> None:
+    def make(reset: Any) -> Any:
+        def mutated(self: FlowChange) -> None:
+            reset(self)
+            for node in self.changed.values():
+                if node.state == flows.GROWN:
+                    node.state, node.pending = flows.WAITING, 0
+
+        return mutated
+
+    swap(stack, FlowChange, "_reset", make)
+
+
+@mutant("the nodes that a worker adds get the results of others")
+def wrong_base(stack: ExitStack) -> None:
+    def make(body: Any) -> Any:
+        def mutated(self: NodeSpec, base: int = 0) -> bytes:
+            found: bytes = body(self, max(0, base - 1))
+            return found
+
+        return mutated
+
+    swap(stack, NodeSpec, "body", make)
+
+
+@mutant("a node gets the answer of a worker instead of what replaces it")
+def unresolved(stack: ExitStack) -> None:
+    swap(stack, MemoryFlows, "grown", lambda grown: lambda self, flow, numbers: {})

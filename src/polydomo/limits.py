@@ -529,6 +529,10 @@ LEASE_RENEW: Final = 1.5  # Seconds between renewals: three may fail.
 MAX_FLOW_NODES: Final = 100_000  # Nodes of one flow: a day of work in seconds each; larger graphs are several flows.
 MAX_FLOW_EDGES: Final = 1_000_000  # Edges of one flow: ten for each node.
 MAX_NODE_NAME: Final = 255  # Bytes of the name of a node.
+MAX_GROWTH: Final = 5_000  # Nodes that one answer of a worker, or a run of a schedule, adds: one transaction of 0.3 s.
+MAX_FLOW_LEVELS: Final = (
+    1_000  # Answers with more work inside of each other: a recursion that does not end is found soon.
+)
 FLOW_PART: Final = 500  # Nodes in one message to the broker: about 10 ms of work on its loop.
 FLOW_PART_EDGES: Final = 20_000  # Edges in one message, unless it has one node: a few milliseconds on the loop.
 FLOW_SLICE: Final = (

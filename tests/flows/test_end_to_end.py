@@ -19,7 +19,9 @@ from polydomo import (
     SettingError,
     Worker,
 )
+from polydomo.limits import MAX_FLOW_LEVELS
 from polydomo.testing import Broker
+from polydomo.worker.call import Then
 
 
 @pytest.fixture
@@ -234,3 +236,125 @@ def test_results_are_reused(broker: Broker) -> None:
         assert run.wait(30) == "done"
         assert run.result("a").text == "<<same>>"
         assert sorted(runs) == ["2", "<2>", "always"]
+
+
+def growing(broker: Broker, protocol: str) -> Worker:
+    """``sum`` splits its work until one number is left; ``countdown`` calls itself."""
+
+    def sum(call: Call) -> "str | Then":
+        numbers = call.json()
+        if len(numbers) == 1:
+            return str(numbers[0])
+        flow = Flow("part")
+        halves = flow.map("sum", [numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]])
+        flow.call("add", halves)
+        return call.then(flow)
+
+    async def countdown(call: Call) -> "str | Then":
+        if call.text == "0":
+            return "over"
+        flow = Flow("again")
+        flow.call("countdown", str(int(call.text) - 1))
+        return call.then(flow)
+
+    worker = workers(broker, protocol)
+    worker.add("sum", sum)
+    worker.add("add", lambda call: str(int(call[0]) + int(call[1])))
+    worker.add("countdown", countdown)
+    return worker
+
+
+def test_workers_answer_with_more_work(broker: Broker) -> None:
+    with growing(broker, "mdx"), Client(broker.url) as client:
+        flow = Flow("recursive")
+        total = flow.call("sum", list(range(10)), name="total")
+        flow.call("join", "the sum:", total, "end", name="text")
+        flow.call("join", flow.call("countdown", "20"), total, name="ids", by_reference=True)
+        run = client.start(flow)
+        assert run.result("text", 60).text == "the sum:|45|end"
+        assert run.wait(60) == "done"
+        assert run.result("total").text == "45"
+        jobs = run.result("ids").text.split("|")
+        assert [client.result(job).text for job in jobs] == ["over", "45"]
+        info = run.info()
+        assert (info["total"], info["added"], info["done"]) == (4 + 27 + 20, 27 + 20, 51)
+        names = [row["node"] for row in run.nodes()]
+        assert names[:4] == ["total", "text", "countdown", "ids"] and f"{names.index('total')}/sum" in names
+        assert len(list(run.watch())) == 51
+
+
+def test_a_flow_that_a_worker_answered_with_fails_and_is_retried(broker: Broker) -> None:
+    luck = threading.Event()
+    begun: list[str] = []
+
+    def begin(call: Call) -> Then:
+        begun.append(call.job)
+        flow = Flow("part")
+        flow.call("join", flow.call("moody", "x"), "!")
+        return call.then(flow)
+
+    def moody(call: Call) -> str:
+        if not luck.is_set():
+            raise Permanent("not today")
+        return "luck"
+
+    def wrong(call: Call) -> bytes:
+        return b"polydomo-then " + call.job.encode() + b'\n{"node": [{"service": "x", "args": [{"node": "y"}]}]}'
+
+    def endless(call: Call) -> Then:
+        flow = Flow("again")
+        flow.call("endless")
+        return call.then(flow)
+
+    def builtin(call: Call) -> Then:
+        flow = Flow("f")
+        flow.call("polydomo.shutdown")
+        return call.then(flow)
+
+    worker = workers(broker)
+    for name, function in (
+        ("begin", begin),
+        ("moody", moody),
+        ("wrong", wrong),
+        ("endless", endless),
+        ("builtin", builtin),
+    ):
+        worker.add(name, function)
+    worker.add("foreign", lambda call: b"polydomo-then 01KDVDNA000000000000000000\n{}")
+    with worker, Client(broker.url) as client:
+        flow = Flow("f")
+        flow.call("join", flow.call("begin", allow_failure=True, name="b"), name="value")
+        flow.call("join", flow.call("begin", name="c"), "?", name="last")
+        flow.call("wrong", name="wrong")
+        flow.call("foreign", retries=1)
+        flow.call("builtin", retries=1)
+        run = client.start(flow)
+        assert run.wait(60) == "failed"
+        states = {row["node"]: row["state"] for row in run.nodes()}
+        assert (states["b"], states["c"], states["last"], states["value"]) == ("skipped", "skipped", "skipped", "done")
+        with pytest.raises(CallFailed, match="which is not a node of the flow"):
+            run.result("wrong")
+        with pytest.raises(CallFailed, match="answered another job with a flow"):
+            run.result("foreign")
+        with pytest.raises(CallFailed, match="is a built-in service"):
+            run.result("builtin")
+        luck.set()
+        run.retry()
+        assert run.result("last", 60).text == "luck|!|?"
+        assert run.wait(60) == "failed"
+        assert len(begun) == 2  # what has answered with a flow is kept
+        deep = Flow("deep")
+        deep.call("endless", name="first")
+        run = client.start(deep)
+        assert run.wait(120) == "failed"
+        with pytest.raises(CallFailed, match="MAX_FLOW_LEVELS"):
+            run.result("first")
+        assert run.info()["total"] == MAX_FLOW_LEVELS + 1
+
+
+@pytest.mark.parametrize("protocol", ["dcp", "emqp"])
+def test_workers_of_other_protocols_answer_with_more_work(broker: Broker, protocol: str) -> None:
+    with growing(broker, protocol), workers(broker), Client(broker.url) as client:
+        flow = Flow("f")
+        flow.call("join", flow.call("countdown", "3"), name="last")
+        assert client.start(flow).result("last", 60).text == "over"

@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from polydomo.errors import SettingError
 from polydomo.limits import FLOW_PART, FLOW_PART_EDGES, KIB, MAX_FLOW_EDGES, MAX_FLOW_NODES, MAX_NODE_NAME, MIB
-from polydomo.model.flow_messages import check_frames
+from polydomo.model.flow_messages import check_frames, check_name
 from polydomo.model.retry_policy import Backoff
 
 Row = dict[str, object]
@@ -83,9 +83,11 @@ class Flow:
         by_reference: bool = False,
         reuse: bool | None = None,
         group: str = "",
+        **named: object,
     ) -> FlowNode:
         """Adds a call of a service. An argument is bytes, text, a JSON value, a node, or a list of nodes. The worker gets one frame for
-        each argument, and for a list of nodes one for each of them.
+        each argument, and for a list of nodes one for each of them. A typed service gets its parameters. With arguments by name, the
+        worker gets one JSON object.
 
         ``name`` is unique in the flow, and generated if it is not given. ``after``: nodes that must end before it, without their results.
         ``retries``, ``run_timeout``, ``priority`` and ``group`` are those of ``submit_job``. ``allow_failure``: if it fails, nodes that
@@ -93,6 +95,37 @@ class Flow:
         jobs instead of results, and a list of nodes as one frame, a JSON list of ids. ``reuse``: if a call with the same service and the
         same arguments has been run before, its result is used.
         """
+        return self.add(
+            service,
+            arguments,
+            named,
+            name=name,
+            after=after,
+            retries=retries,
+            run_timeout=run_timeout,
+            priority=priority,
+            allow_failure=allow_failure,
+            by_reference=by_reference,
+            reuse=reuse,
+            group=group,
+        )
+
+    def add(
+        self,
+        service: str,
+        arguments: Sequence[object],
+        named: "Mapping[str, object]",
+        name: str = "",
+        after: Sequence[FlowNode] = (),
+        retries: int | Backoff | None = None,
+        run_timeout: float | None = None,
+        priority: int = 0,
+        allow_failure: bool = False,
+        by_reference: bool = False,
+        reuse: bool | None = None,
+        group: str = "",
+    ) -> FlowNode:
+        """``call`` with its arguments in a list and a dictionary, whose names may be those of options of ``call``."""
         if len(self.nodes) >= MAX_FLOW_NODES:
             raise SettingError(f"flow {self.name!r}: the limit is {MAX_FLOW_NODES:,} nodes (MAX_FLOW_NODES)")
         node = FlowNode(self, len(self.nodes), name or self._new_name(service))
@@ -102,11 +135,15 @@ class Flow:
             raise SettingError(f"node {node.name!r:.50}: a name has at most {MAX_NODE_NAME} bytes (MAX_NODE_NAME)")
         row = node.row
         row["service"] = service
+        given = [*arguments, *named.values()]
         try:
-            check_frames(arguments, by_reference)
+            check_name(node.name)
+            check_frames(given, by_reference)
         except SettingError as error:
             raise SettingError(f"node {node.name!r}: {error}") from None
-        row["args"] = [self._argument(node, value) for value in arguments]
+        row["args"] = [self._argument(node, value) for value in given]
+        if named:
+            row["names"] = list(named)
         if after:
             row["after"] = ranges([self._number(node, one) for one in after])
         if retries is not None:
@@ -145,13 +182,14 @@ class Flow:
         by_reference: bool = False,
         reuse: bool | None = None,
         group: str = "",
+        **named: object,
     ) -> list[FlowNode]:
         """Adds one call for each item, with ``more`` as further arguments of each. Returns the nodes."""
         return [
-            self.call(
+            self.add(
                 service,
-                item,
-                *more,
+                (item, *more),
+                named,
                 after=after,
                 retries=retries,
                 run_timeout=run_timeout,

@@ -13,6 +13,7 @@
     name = "mail"
     service = "mail"
     args = ["ops@example.org", {node = "pages"}]
+    kwargs = {copies = 2}                # arguments by name
     after = ["audit"]
     retries = 5
     run_timeout = "60s"                  # or seconds
@@ -23,7 +24,8 @@ An argument is text, ``{node = NAME}`` for the result of a node (of a ``map``: t
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
 
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_FLOW_NODES
@@ -35,13 +37,13 @@ Row = dict[str, object]
 
 FLOW_FIELDS = {"name", "key", "on_failure", "reuse", "node", "nodes"}
 NODE_FIELDS = {
-    "name", "service", "args", "map", "after", "retries", "run_timeout", "priority", "allow_failure", "by_reference", "reuse",
+    "name", "service", "args", "kwargs", "map", "after", "retries", "run_timeout", "priority", "allow_failure", "by_reference", "reuse",
     "group",
 }  # fmt: skip
 
 
-def read_flow(given: object) -> Flow:
-    """Raises SettingError that names the node."""
+def read_flow(given: object, most: int = MAX_FLOW_NODES) -> Flow:
+    """Raises SettingError that names the node. ``most``: how many nodes there may be."""
     row = _object("the flow", given)
     _known("the flow", row, FLOW_FIELDS)
     listed = row.get("node", row.get("nodes", []))
@@ -52,8 +54,9 @@ def read_flow(given: object) -> Flow:
         on_failure=_text("the flow", row, "on_failure") or "continue",
         reuse=_flag("the flow", row, "reuse"),
     )
-    if len(listed) > MAX_FLOW_NODES:
-        raise SettingError(f"the flow: it has {len(listed):,} nodes; the limit is {MAX_FLOW_NODES:,} (MAX_FLOW_NODES)")
+    if len(listed) > most:
+        limit = "MAX_FLOW_NODES" if most == MAX_FLOW_NODES else "MAX_GROWTH"
+        raise SettingError(f"the flow: it has {len(listed):,} nodes; the limit is {most:,} ({limit})")
     described: dict[str, Row] = {}
     for number, one in enumerate(listed, 1):
         node = _object(f"node {number}", one)
@@ -67,20 +70,71 @@ def read_flow(given: object) -> Flow:
     return flow
 
 
+def write_flow(flow: Flow) -> Row:
+    """A flow as a flow file has it; ``read_flow`` returns an equal one."""
+    nodes: list[Row] = []
+    for node in flow.nodes:
+        given = node.row
+        row: Row = {"name": node.name, "service": given["service"]}
+        frames = iter(node.frames)
+        arguments = given["args"]
+        named = given.get("names", [])
+        assert isinstance(arguments, list) and isinstance(named, list)
+        written = [_written(flow, value, frames) for value in arguments]
+        row["args"] = written[: len(written) - len(named)]
+        if named:
+            row["kwargs"] = dict(zip(named, written[len(written) - len(named) :], strict=True))
+        if "after" in given:
+            row["after"] = _names_of(flow, given["after"])
+        timeout = given.get("timeout_us")
+        if isinstance(timeout, int):
+            row["run_timeout"] = timeout / 1e6
+        for field in ("retries", "priority", "allow_failure", "by_reference", "reuse", "group"):
+            if field in given:
+                row[field] = given[field]
+        nodes.append(row)
+    return {"name": flow.name, "on_failure": flow.on_failure, "node": nodes}
+
+
+def _written(flow: Flow, value: object, frames: "Iterator[bytes]") -> object:
+    """An argument of a message, for a file."""
+    if value is None:
+        return {"base64": base64.b64encode(next(frames)).decode()}
+    if isinstance(value, int):
+        return {"node": flow.nodes[value].name}
+    return {"nodes": _names_of(flow, value)} if isinstance(value, list) else value
+
+
+def _names_of(flow: Flow, numbers: object) -> "list[str]":
+    assert isinstance(numbers, list)
+    found: list[str] = []
+    for one in numbers:
+        first, last = one if isinstance(one, list) else (one, one)
+        found.extend([node.name for node in flow.nodes[first : last + 1]])
+    return found
+
+
 def _in_order(described: "dict[str, Row]") -> "list[str]":
-    """The names, each after those that it needs. Raises SettingError for unknown names and cycles."""
+    """The names, each after those that it needs, in the order of the file if possible. Raises SettingError for unknown names and cycles."""
     needs = {name: _needs(name, row, described) for name, row in described.items()}
     left = {name: len(found) for name, found in needs.items()}
     needed_by: dict[str, list[str]] = {}
     for name, found in needs.items():
         for other in found:
             needed_by.setdefault(other, []).append(name)
-    ordered = [name for name, count in left.items() if not count]
-    for name in ordered:  # grows
+    places = {name: place for place, name in enumerate(described)}
+    listed = list(described)
+    ready = [
+        places[name] for name, count in left.items() if not count
+    ]  # a heap: the order of the file is kept where possible
+    ordered: list[str] = []
+    while ready:
+        name = listed[heappop(ready)]
+        ordered.append(name)
         for other in needed_by.get(name, ()):
             left[other] -= 1
             if not left[other]:
-                ordered.append(other)
+                heappush(ready, places[other])
     if len(ordered) < len(described):
         raise SettingError(f"node {_on_cycle(needs, left)!r}: it needs itself, through other nodes")
     return ordered
@@ -98,7 +152,7 @@ def _on_cycle(needs: "dict[str, list[str]]", left: "dict[str, int]") -> str:
 
 def _needs(name: str, row: Row, described: "dict[str, Row]") -> "list[str]":
     found = list(_names(name, row.get("after", []), "after"))
-    for value in _list(name, row, "args"):
+    for value in (*_list(name, row, "args"), *_object(f"node {name!r}: kwargs", row.get("kwargs", {})).values()):
         found.extend(_references(name, value))
     for other in found:
         if other not in described:
@@ -122,6 +176,8 @@ def _add(flow: Flow, name: str, row: Row, made: "dict[str, list[FlowNode]]") -> 
     if not service:
         raise SettingError(f"{what}: the service is missing")
     arguments = [_argument(name, value, made) for value in _list(name, row, "args")]
+    given = _object(f"{what}: kwargs", row.get("kwargs", {}))
+    named = {field: _argument(name, value, made) for field, value in given.items()}
     items: list[object] | None = None
     if "map" in row:
         items = [_argument(name, value, made) for value in _list(name, row, "map")]
@@ -133,10 +189,10 @@ def _add(flow: Flow, name: str, row: Row, made: "dict[str, list[FlowNode]]") -> 
     found: list[FlowNode] = []
     for number, item in enumerate(items if items is not None else [None], 1):
         found.append(
-            flow.call(
+            flow.add(
                 service,
-                *([item] if items is not None else []),
-                *arguments,
+                [*([item] if items is not None else []), *arguments],
+                named,
                 name=f"{name}-{number}" if items is not None else name,
                 after=after,
                 retries=backoff_of(retries) if retries is not None else None,

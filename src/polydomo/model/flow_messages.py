@@ -6,6 +6,7 @@ A node is a JSON object:
     service         the service that runs it
     args            its arguments: a string is text, null is the next frame of the message's body, a number is the node with that
                     number, a list of numbers is the nodes of a list; [first, last] in it is a range of numbers
+    names           the names of its last arguments, if they have names
     after           numbers of nodes that must end before it, and whose results it does not get, in the same form
     retries, timeout_us, priority, ttl_us, group
                                               as in ``polydomo.submit``
@@ -29,8 +30,8 @@ from polydomo.wire.frames import join, split
 
 FIELDS: Final = frozenset(
     {
-        "name", "service", "args", "after", "retries", "timeout_us", "priority", "ttl_us", "allow_failure", "by_reference", "reuse",
-        "group",
+        "name", "service", "args", "names", "after", "retries", "timeout_us", "priority", "ttl_us", "allow_failure", "by_reference",
+        "reuse", "group",
     }
 )  # fmt: skip
 
@@ -43,7 +44,8 @@ class NodeSpec:
     """A checked node."""
 
     __slots__ = (
-        "after", "allow_failure", "arguments", "backoff", "by_reference", "frames", "group", "name", "number", "priority", "reuse", "run",
+        "after", "allow_failure", "arguments", "backoff", "by_reference", "frames", "group", "name", "names", "number", "priority", "reuse",
+        "run",
         "service", "ttl",
     )  # fmt: skip
 
@@ -60,6 +62,7 @@ class NodeSpec:
 
     def _read(self, row: Row, frames: "list[bytes]") -> None:
         self.name = read_text(row, "name", MAX_NODE_NAME) or self.name
+        check_name(self.name)
         unknown = sorted(str(name) for name in row if name not in FIELDS)
         if unknown:
             raise SettingError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(FIELDS))}")
@@ -83,6 +86,10 @@ class NodeSpec:
             raise SettingError(f"args: must be a list, not {given!r:.100}")
         for value in given:
             self._argument(value, frames)
+        names = row.get("names", [])
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(names) > len(given):
+            raise SettingError(f"names: must be a list of at most {len(given)} names, not {names!r:.100}")
+        self.names: list[str] = [str(name) for name in names]
         check_frames(self.arguments, self.by_reference)
 
     def _argument(self, value: object, frames: "list[bytes]") -> None:
@@ -133,28 +140,37 @@ class NodeSpec:
         return found
 
     def is_template(self) -> bool:
-        return any(value is not None for value in self.arguments)
+        return bool(self.names) or any(value is not None for value in self.arguments)
 
-    def body(self) -> bytes:
-        """The body that is stored: the frames of the worker, or a template."""
+    def body(self, base: int = 0) -> bytes:
+        """The body that is stored: the frames of the worker, or a template. ``base`` is added to the numbers of nodes."""
         if not self.is_template():
             return join(self.frames or [b""])
-        given: Row = {"args": self.arguments}
+        given: Row = {"args": [_moved(value, base) for value in self.arguments] if base else self.arguments}
         if self.by_reference:
             given["by_reference"] = True
+        if self.names:
+            given["names"] = self.names
         return join([json.dumps(given, separators=(",", ":")).encode(), *self.frames])
+
+
+def _moved(value: Argument, base: int) -> Argument:
+    if isinstance(value, list):
+        return [number + base for number in value]
+    return value + base if isinstance(value, int) else value
 
 
 class Template:
     """A stored body that names nodes."""
 
-    __slots__ = ("arguments", "by_reference", "frames")
+    __slots__ = ("arguments", "by_reference", "frames", "names")
 
     def __init__(self, body: bytes) -> None:
         frames = split(body)
         row = _decode(frames[0])
         self.arguments: list[Argument] = row["args"]
         self.by_reference: bool = row.get("by_reference", False)
+        self.names: list[str] = row.get("names", [])  # of the last arguments
         self.frames = frames[1:]
 
     def nodes(self) -> "list[int]":
@@ -192,6 +208,13 @@ def check_frames(arguments: "Sequence[object]", by_reference: bool) -> None:
             f"args: {count:,} frames; the limit is {MAX_BODY_FRAMES:,} (MAX_BODY_FRAMES). With by_reference it gets the ids of jobs "
             "instead, a list of nodes in one frame"
         )
+
+
+def check_name(name: str) -> None:
+    """Raises SettingError for a name of the form NUMBER/NAME: such names are given to nodes that other nodes add."""
+    number, slash, _ = name.partition("/")
+    if slash and number.isdigit():
+        raise SettingError("name: NUMBER/NAME is the form of the names of nodes that are added while the flow runs")
 
 
 def _flag(row: Row, name: str) -> bool:

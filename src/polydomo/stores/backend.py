@@ -7,9 +7,9 @@ every operation is idempotent.
 
 from polydomo.broker.jobs.ops import Loaded, Op
 
-SCHEMA = (
-    4  # the version of the tables; 1 had no checksums, 2 had keys without their principals and services, 3 had no flows
-)
+# The version of the tables; 1 had no checksums, 2 had keys without their principals and services, 3 had no flows, 4 had flows that
+# could not grow.
+SCHEMA = 5
 
 
 class Lease:

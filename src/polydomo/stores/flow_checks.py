@@ -12,6 +12,8 @@ FLOW = "the stored flow is damaged"
 
 def node_checks(node: NodeRow) -> bytes:
     numbers = b"%d %d %d" % (node.number, node.priority, node.allowed)
+    if node.replaces >= 0:
+        numbers += b" %d" % node.replaces
     text = "\0".join((node.flow, node.name, node.job, node.settings)).encode()
     return WHOLE.pack(crc32(b"\0".join((numbers, node.service, text, node.body))))
 
@@ -22,6 +24,6 @@ def node_damage(node: NodeRow) -> str:
 
 
 def flow_checks(row: FlowRow) -> bytes:
-    numbers = b"%d %d %r %r" % (row.total, row.edges, row.kept, row.kept_failed)
+    numbers = b"%d %d %r %r" % (row.total - row.added, row.edges, row.kept, row.kept_failed)
     text = "\0".join((row.id, row.name, row.principal, row.fingerprint, row.on_failure)).encode()
     return WHOLE.pack(crc32(numbers + b"\0" + text))

@@ -14,7 +14,7 @@ from polydomo.stores.memory_tables import MemoryTables
 
 FLOW_ATTRIBUTES = attributes(FlowRow)
 NODE_ATTRIBUTES = attributes(NodeRow)
-MUTABLE = ("state", "pending", "telling", "position", "ended", "tries")
+MUTABLE = ("state", "pending", "telling", "position", "ended", "tries", "grown")
 
 
 def _flow_copy(row: FlowRow) -> FlowRow:
@@ -69,9 +69,9 @@ class MemoryFlows(FlowTables):
     def active(self) -> "list[FlowRow]":
         return [_flow_copy(row) for row in self._tables.flows.values() if row.state in flows.ACTIVE]
 
-    def newest(self, state: str, most: int) -> "list[FlowRow]":
+    def newest(self, state: str, most: int, principal: str | None = None) -> "list[FlowRow]":
         found = [row for row in self._tables.flows.values() if row.state not in (flows.STORING, flows.REMOVING)]
-        found = [row for row in found if state in ("", row.state)]
+        found = [row for row in found if state in ("", row.state) and principal in (None, row.principal)]
         return [_flow_copy(row) for row in sorted(found, key=lambda row: (row.created, row.id), reverse=True)[:most]]
 
     # --- nodes
@@ -123,6 +123,10 @@ class MemoryFlows(FlowTables):
     def untold(self, flow: str, most: int) -> "list[int]":
         own = self._tables.nodes[flow]
         return sorted(number for number, node in own.items() if node.telling >= 0)[:most]
+
+    def grown(self, flow: str, numbers: "list[int]") -> "dict[int, int]":
+        own = self._tables.nodes[flow]
+        return {number: own[number].grown for number in numbers if number in own and own[number].grown >= 0}
 
     def update_nodes(self, flow: str, nodes: "list[NodeRow]") -> None:
         for node in nodes:

@@ -21,14 +21,15 @@ Execute = Callable[[str, Sequence[object]], Any]
 
 FLOW_COLUMNS = (
     "id, name, key, principal, fingerprint, on_failure, created, total, edges, kept, kept_failed, state, reason, done, dead, skipped, "
-    "cancelled, failed, position, next, ended, keep, checks"
+    "cancelled, failed, position, next, ended, keep, checks, added, added_edges"
 )
 NODE_COLUMNS = (
     "flow, number, name, service, job, body, settings, priority, allowed, checks, pending, state, telling, position, ended, "
-    "tries"
+    "tries, grown, replaces"
 )
 EDGE_COLUMNS = "flow, source, target"
-LIGHT_COLUMNS = "number, name, job, allowed, pending, state, telling, position, ended, tries"
+LIGHT_COLUMNS = "number, name, job, allowed, pending, state, telling, position, ended, tries, grown, replaces"
+LIGHT = 12  # of them
 MOST_VALUES = 256
 
 
@@ -42,15 +43,17 @@ CREATE TABLE IF NOT EXISTS {prefix}flows (
     created {real} NOT NULL, total INTEGER NOT NULL, edges INTEGER NOT NULL, kept {real} NOT NULL, kept_failed {real} NOT NULL,
     state TEXT NOT NULL, reason TEXT NOT NULL, done INTEGER NOT NULL, dead INTEGER NOT NULL, skipped INTEGER NOT NULL,
     cancelled INTEGER NOT NULL, failed INTEGER NOT NULL, position INTEGER NOT NULL, next INTEGER NOT NULL, ended {real} NOT NULL,
-    keep {real} NOT NULL, checks {blob} NOT NULL
+    keep {real} NOT NULL, checks {blob} NOT NULL, added INTEGER NOT NULL DEFAULT 0,
+    added_edges INTEGER NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX IF NOT EXISTS flows_key ON {prefix}flows (key) WHERE key IS NOT NULL;
 CREATE INDEX IF NOT EXISTS flows_created ON {prefix}flows (created);
+CREATE INDEX IF NOT EXISTS flows_principal ON {prefix}flows (principal, created);
 CREATE TABLE IF NOT EXISTS {prefix}flow_nodes (
     flow TEXT NOT NULL, number INTEGER NOT NULL, name TEXT NOT NULL, service {blob} NOT NULL, job TEXT NOT NULL, body {blob} NOT NULL,
     settings TEXT NOT NULL, priority INTEGER NOT NULL, allowed INTEGER NOT NULL, checks {blob} NOT NULL, pending INTEGER NOT NULL,
     state TEXT NOT NULL, telling INTEGER NOT NULL, position INTEGER NOT NULL, ended {real} NOT NULL, tries INTEGER NOT NULL,
-    PRIMARY KEY (flow, number)
+    grown INTEGER NOT NULL DEFAULT -1, replaces INTEGER NOT NULL DEFAULT -1, PRIMARY KEY (flow, number)
 ){tail};
 CREATE UNIQUE INDEX IF NOT EXISTS flow_nodes_name ON {prefix}flow_nodes (flow, name);
 CREATE INDEX IF NOT EXISTS flow_nodes_ended ON {prefix}flow_nodes (flow, position) WHERE position > 0;
@@ -108,23 +111,23 @@ class SqlFlows(FlowTables):
         return flow_of(rows[0]) if rows else None
 
     def add_flow(self, row: FlowRow) -> None:
-        text = f"INSERT INTO @flows ({FLOW_COLUMNS}) VALUES {marks(1, 23)}"
+        text = f"INSERT INTO @flows ({FLOW_COLUMNS}) VALUES {marks(1, 25)}"
         self._run(
             text,
             (
                 row.id, row.name, flow_key(row) or None, row.principal, row.fingerprint, row.on_failure, row.created, row.total, row.edges,
                 row.kept, row.kept_failed, row.state, row.reason, row.done, row.dead, row.skipped, row.cancelled, row.failed, row.position,
-                row.cursor, row.ended, row.keep, flow_checks(row),
+                row.cursor, row.ended, row.keep, flow_checks(row), row.added, row.added_edges,
             ),
         )  # fmt: skip
 
     def update_flow(self, row: FlowRow) -> None:
         self._run(
             "UPDATE @flows SET key = ?, created = ?, state = ?, reason = ?, done = ?, dead = ?, skipped = ?, cancelled = ?, failed = ?, "
-            "position = ?, next = ?, ended = ?, keep = ? WHERE id = ?",
+            "position = ?, next = ?, ended = ?, keep = ?, total = ?, added = ?, added_edges = ? WHERE id = ?",
             (
                 flow_key(row) or None, row.created, row.state, row.reason, row.done, row.dead, row.skipped, row.cancelled, row.failed,
-                row.position, row.cursor, row.ended, row.keep, row.id,
+                row.position, row.cursor, row.ended, row.keep, row.total, row.added, row.added_edges, row.id,
             ),
         )  # fmt: skip
 
@@ -142,10 +145,14 @@ class SqlFlows(FlowTables):
         text = f"SELECT {FLOW_COLUMNS} FROM @flows WHERE state IN {flows.ACTIVE!r} ORDER BY created, id"
         return [flow_of(row) for row in self._rows(text, ())]
 
-    def newest(self, state: str, most: int) -> "list[FlowRow]":
+    def newest(self, state: str, most: int, principal: str | None = None) -> "list[FlowRow]":
         where = "state = ?" if state else f"state <> ? AND state NOT IN ('{flows.STORING}', '{flows.REMOVING}')"
+        values: list[object] = [state]
+        if principal is not None:
+            where = f"principal = ? AND {where}"
+            values.insert(0, principal)
         text = f"SELECT {FLOW_COLUMNS} FROM @flows WHERE {where} ORDER BY created DESC, id DESC LIMIT ?"
-        return [flow_of(row) for row in self._rows(text, (state, most))]
+        return [flow_of(row) for row in self._rows(text, (*values, most))]
 
     # --- nodes
 
@@ -156,10 +163,11 @@ class SqlFlows(FlowTables):
                 for node in part
                 for value in (
                     node.flow, node.number, node.name, node.service, node.job, node.body, node.settings, node.priority, int(node.allowed),
-                    node_checks(node), node.pending, node.state, node.telling, node.position, node.ended, node.tries,
+                    node_checks(node), node.pending, node.state, node.telling, node.position, node.ended, node.tries, node.grown,
+                    node.replaces,
                 )
             ]  # fmt: skip
-            text = f"INSERT INTO @flow_nodes ({NODE_COLUMNS}) VALUES {marks(len(part), 16)} ON CONFLICT DO NOTHING"
+            text = f"INSERT INTO @flow_nodes ({NODE_COLUMNS}) VALUES {marks(len(part), 18)} ON CONFLICT DO NOTHING"
             self._run(text, values)
         for pairs in some(edges):
             text = (
@@ -220,18 +228,25 @@ class SqlFlows(FlowTables):
         text = "SELECT number FROM @flow_nodes WHERE flow = ? AND telling >= 0 ORDER BY number LIMIT ?"
         return [row[0] for row in self._rows(text, (flow, most))]
 
+    def grown(self, flow: str, numbers: "list[int]") -> "dict[int, int]":
+        found: dict[int, int] = {}
+        for part in some(numbers):
+            text = f"SELECT number, grown FROM @flow_nodes WHERE flow = ? AND grown >= 0 AND number IN {marks(1, len(part))}"
+            found.update({row[0]: row[1] for row in self._rows(text, (flow, *part))})
+        return found
+
     def update_nodes(self, flow: str, nodes: "list[NodeRow]") -> None:
         for part in some(nodes):
             text = (
                 "UPDATE @flow_nodes SET state = v.column2, pending = v.column3, telling = v.column4, position = v.column5, "
-                "ended = v.column6, tries = v.column7, body = CASE WHEN v.column7 > 0 THEN ? ELSE body END "
-                f"FROM (VALUES {marks(len(part), 7)}) AS v WHERE flow = ? AND number = v.column1"
+                "ended = v.column6, tries = v.column7, grown = v.column8, body = CASE WHEN v.column7 > 0 THEN ? ELSE body END "
+                f"FROM (VALUES {marks(len(part), 8)}) AS v WHERE flow = ? AND number = v.column1"
             )
             values = [
                 value
                 for node in part
                 for value in (
-                    node.number, node.state, node.pending, node.telling, node.position, float(node.ended), node.tries,
+                    node.number, node.state, node.pending, node.telling, node.position, float(node.ended), node.tries, node.grown,
                 )
             ]  # fmt: skip
             self._run(text, (b"", *values, flow))
@@ -255,11 +270,11 @@ class SqlFlows(FlowTables):
         )
         found: list[NodeFacts] = []
         for row in self._rows(text, (flow, after, most)):
-            facts = NodeFacts(light_of(flow, row[:10]))
-            facts.node.service = bytes(row[10])
+            facts = NodeFacts(light_of(flow, row[:LIGHT]))
+            facts.node.service = bytes(row[LIGHT])
             facts.ended = facts.node.ended
-            if row[11] is not None:
-                facts.attempts, facts.created, facts.outcome, facts.reason = row[11:15]
+            if row[LIGHT + 1] is not None:
+                facts.attempts, facts.created, facts.outcome, facts.reason = row[LIGHT + 1 : LIGHT + 5]
             found.append(facts)
         return found
 
@@ -328,6 +343,7 @@ def flow_of(row: Any) -> FlowRow:
     found.total, found.edges, found.kept, found.kept_failed, found.state, found.reason = row[7:13]
     found.done, found.dead, found.skipped, found.cancelled, found.failed, found.position, found.cursor = row[13:20]
     found.ended, found.keep = row[20:22]
+    found.added, found.added_edges = row[23:25]
     if bytes(row[22]) != flow_checks(found):
         found.damage = FLOW
     return found
@@ -344,6 +360,7 @@ def node_of(row: Any) -> NodeRow:
     )
     node.checks = bytes(row[9])
     node.pending, node.state, node.telling, node.position, node.ended, node.tries = row[10:16]
+    node.grown, node.replaces = row[16:18]
     return node
 
 
@@ -351,4 +368,5 @@ def light_of(flow: str, row: Any) -> NodeRow:
     node = NodeRow(flow, row[0], row[1], b"")
     node.job, node.allowed = row[2], bool(row[3])
     node.pending, node.state, node.telling, node.position, node.ended, node.tries = row[4:10]
+    node.grown, node.replaces = row[10:LIGHT]
     return node

@@ -9,6 +9,7 @@ from collections import Counter
 
 from polydomo.broker.flows import flow as flows
 from polydomo.broker.flows.flow import FlowRow, NodeRow, Settled, job_id
+from polydomo.broker.flows.growth import Growth
 from polydomo.broker.flows.ops import (
     BeginFlow,
     ChangeFlow,
@@ -16,9 +17,11 @@ from polydomo.broker.flows.ops import (
     GetFlow,
     OpenFlow,
     PutNodes,
+    ReadGrowth,
     SelectFlows,
     SelectNodes,
     Settle,
+    StartFlow,
 )
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job, reopening, scoped_key
@@ -49,6 +52,7 @@ class FlowChange:
         self.settled = settled
         self.changed: dict[int, NodeRow] = {}
         self.untold: list[NodeRow] = []  # ended nodes; the nodes that need them are to be told
+        self.replacing: list[NodeRow] = []  # ended nodes that replace others, which end with them
         self.ready: list[int] = []
         self.left = False  # there is more to do than this transaction does
 
@@ -67,11 +71,48 @@ class FlowChange:
         if row.state == flows.RUNNING:
             node.telling = 0
             self.untold.append(node)
+        if node.replaces >= 0:
+            self.replacing.append(node)
+
+    def replace(self) -> None:
+        """Gives nodes the outcome of those that replace them: a chain of answers with more work ends at once."""
+        while self.replacing:
+            last = {node.replaces: node for node in self.replacing}
+            self.replacing = []
+            for stored in self.tables.light(self.row.id, sorted(last)):
+                node = self.changed.get(stored.number, stored)
+                if node.state == flows.GROWN:
+                    other = last[node.number]
+                    node.grown = other.grown if other.grown >= 0 else other.number
+                    self.end(node, other.state, self.now)
+
+    def grow(self, node: NodeRow, growth: Growth) -> None:
+        """Replaces a node by the last node of a flow."""
+        row = self.row
+        base = row.total
+        nodes, edges = growth.nodes(row.id, base, f"{node.number}/")
+        last = nodes[-1]
+        last.replaces, last.allowed = node.number, node.allowed
+        self.tables.add_nodes(nodes, edges)
+        node.state, node.grown = flows.GROWN, last.number
+        self.changed[node.number] = node
+        free = [added.number for added in nodes if not added.pending]
+        row.total += len(nodes)
+        row.added += len(nodes)
+        row.added_edges += len(edges)
+        if row.state == flows.CANCELLING:
+            self.left = True
+        elif row.cursor >= base and len(free) + len(self.ready) <= FLOW_SLICE:
+            self.ready.extend(free)
+            row.cursor = row.total
+        else:
+            row.cursor = min(row.cursor, base - 1)
 
     def tell(self) -> None:
         """Tells the nodes that need an ended one: each waits for one less, is released with the last, or is skipped."""
         row, tables = self.row, self.tables
         left = FLOW_EDGES
+        self.replace()
         while self.untold and left > 0 and row.state == flows.RUNNING:
             batch, edges = self._edges(left)
             left -= len(edges)
@@ -84,6 +125,7 @@ class FlowChange:
                     self.end(target, flows.SKIPPED, self.now)
                 elif not target.pending:
                     self.ready.append(target.number)
+            self.replace()
 
     def _edges(self, most: int) -> "tuple[list[NodeRow], list[tuple[int, int]]]":
         """Some ended nodes and the edges to follow now; sets what is left of each node, and takes those without rest off the list."""
@@ -164,21 +206,28 @@ class FlowChange:
     def _add_inputs(self, jobs: "list[Job]") -> None:
         """Reads small results for nodes that are likely to start at once, so that no second read is needed."""
         wanted: dict[str, Template] = {}
-        ids: dict[str, None] = {}
+        numbers: dict[int, None] = {}
         for job in jobs:
             if job.template and self.settled.room() > 0 and len(wanted) < FLOW_SLICE:
                 template = Template(job.body)
                 nodes = template.nodes()
                 if len(nodes) <= FLOW_INPUTS:
                     wanted[job.id] = template
-                    ids.update(dict.fromkeys(job_id(job.flow, number) for number in nodes))
-        if not wanted or self.tables.sizes(list(ids)) > min(self.settled.room(), FLOW_INPUT * len(wanted)):
+                    numbers.update(dict.fromkeys(nodes))
+        if not wanted:
             return
-        found = self.tables.jobs(list(ids))
+        ids = sources_of(self.tables, self.row.id, list(numbers), self.row.added > 0)
+        for number in numbers:
+            changed = self.changed.get(number)  # by this transaction, which writes it at its end
+            if changed is not None and changed.grown >= 0:
+                ids[number] = job_id(self.row.id, changed.grown)
+        if self.tables.sizes(list(ids.values())) > min(self.settled.room(), FLOW_INPUT * len(wanted)):
+            return
+        found = self.tables.jobs(list(ids.values()))
         for job in jobs:
             chosen = wanted.get(job.id)
             if chosen is not None:
-                job.input, _ = fill(job, chosen, found)
+                job.input, _ = fill(chosen, ids, found)
                 self.settled.inputs += len(job.input) if job.input is not None else 0
 
     # --- the end of the transaction
@@ -187,6 +236,7 @@ class FlowChange:
         row = self.row
         self.tell()
         self.release(self.ready)
+        self.replace()
         if row.over() == row.total and row.state in (flows.RUNNING, flows.CANCELLING):
             row.state = self._outcome()
             row.ended = self.now
@@ -250,8 +300,11 @@ class FlowChange:
         pending = Counter([target for source, target in needs if source not in done])
         for node in tables.light(row.id, numbers):
             self._uncount(node)
-            node.state, node.position, node.ended, node.telling = flows.WAITING, 0, 0.0, -1
-            node.pending = pending[node.number]
+            node.position, node.ended, node.telling = 0, 0.0, -1
+            if node.grown >= 0:  # its worker has done its part; what replaces it is reset, too
+                node.state = flows.GROWN
+            else:
+                node.state, node.pending = flows.WAITING, pending[node.number]
             self.changed[node.number] = node
         if numbers:
             row.cursor = numbers[-1]
@@ -270,11 +323,19 @@ class FlowChange:
             row.failed -= 1
 
 
-def fill(job: Job, template: Template, found: "dict[str, Job]") -> "tuple[bytes | None, str]":
-    """The body for a worker from a template, and why there is none."""
+def sources_of(tables: FlowTables, flow: str, numbers: "list[int]", grows: bool) -> "dict[int, str]":
+    """The jobs that have the results of these nodes. ``grows``: some nodes of the flow may have been replaced."""
+    ids = {number: job_id(flow, number) for number in numbers}
+    if grows:
+        ids.update({number: job_id(flow, other) for number, other in tables.grown(flow, numbers).items()})
+    return ids
+
+
+def fill(template: Template, ids: "dict[int, str]", found: "dict[str, Job]") -> "tuple[bytes | None, str]":
+    """The body for a worker from a template, and why there is none. ``ids`` are the jobs that have the results of nodes."""
     results: dict[int, bytes] = {}
     for number in template.nodes():
-        id = job_id(job.flow, number)
+        id = ids[number]
         if template.by_reference:
             results[number] = id.encode()
             continue
@@ -304,10 +365,13 @@ class FlowSteps:
             if row is None:
                 continue
             change = FlowChange(self.tables, row, now, settled)
-            by_number = {number: (state, when) for number, state, when in found}
+            by_number = {number: (state, when, growth) for number, state, when, growth in found}
             for node in self.tables.light(id, sorted(by_number)):
-                if node.state == states.OPEN:
-                    change.end(node, *by_number[node.number])
+                state, when, growth = by_number[node.number]
+                if node.state == states.OPEN and growth is not None and state == states.DONE:
+                    change.grow(node, growth)
+                elif node.state == states.OPEN:
+                    change.end(node, state, when)
             change.finish()
             if in_doubt:
                 self._again(row, settled)
@@ -359,6 +423,16 @@ class FlowSteps:
                 row.state, row.cursor, row.keep, row.created = flows.RUNNING, -1, 0.0, op.now
                 self.tables.update_flow(row)
 
+    def start(self, op: StartFlow) -> None:
+        tables, row = self.tables, op.row
+        op.existing = tables.flow(row.id)
+        if op.existing is None and row.key:
+            op.existing = tables.flow_with_key(flow_key(row))
+        if op.existing is None:
+            row.state, row.cursor = flows.RUNNING, -1
+            tables.add_flow(row)
+            tables.add_nodes(*op.growth.nodes(row.id, 0, ""))
+
     def settle(self, op: Settle) -> None:
         row = self.tables.flow(op.id)
         op.settled = Settled()
@@ -406,7 +480,9 @@ class FlowSteps:
         elif isinstance(op, GetFlow):
             self._get(op)
         elif isinstance(op, SelectFlows):
-            op.rows = self.tables.newest(op.state, op.most)
+            op.rows = self.tables.newest(op.state, op.most, op.principal)
+        elif isinstance(op, ReadGrowth):
+            op.read()
         elif isinstance(op, SelectNodes):
             op.row = _visible(self.tables.flow(op.id))
             if op.row is not None:
@@ -419,11 +495,11 @@ class FlowSteps:
 
     def _gather(self, op: Gather) -> None:
         template = Template(op.job.body)
-        ids = list(dict.fromkeys(job_id(op.job.flow, number) for number in template.nodes()))
+        ids = sources_of(self.tables, op.job.flow, list(dict.fromkeys(template.nodes())), True)
         if template.by_reference:
-            op.input, op.problem = fill(op.job, template, {})
+            op.input, op.problem = fill(template, ids, {})
             return
-        size = self.tables.sizes(ids)
+        size = self.tables.sizes(list(ids.values()))
         if size > op.most:
             op.too_large = True
             op.problem = (
@@ -431,14 +507,16 @@ class FlowSteps:
                 "With by_reference=True it gets the ids of the jobs instead"
             )
             return
-        op.input, op.problem = fill(op.job, template, self.tables.jobs(ids))
+        op.input, op.problem = fill(template, ids, self.tables.jobs(list(ids.values())))
 
     def _get(self, op: GetFlow) -> None:
         op.row = _visible(self.tables.flow(op.id))
         if op.row is not None and op.node is not None:
             op.found = self.tables.node_named(op.id, op.node)
             if op.found is not None and op.found.tries:
-                op.job = self.tables.jobs([op.found.job]).get(op.found.job)
+                grown = op.found.grown
+                id = op.found.job if grown < 0 else job_id(op.id, grown)
+                op.job = self.tables.jobs([id]).get(id)
 
 
 def _visible(row: FlowRow | None) -> FlowRow | None:

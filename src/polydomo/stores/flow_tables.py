@@ -1,9 +1,11 @@
 """What a store can do with the tables of flows. ``flow_steps`` has the rules, which are the same for every store."""
 
 from polydomo.broker.flows.flow import FlowRow, NodeFacts, NodeRow
+from polydomo.broker.flows.growth import Growth
 from polydomo.broker.jobs.job import Job
 
-End = tuple[int, str, float]  # the number of a node, the state in which it ended, and when
+# The number of a node, the state in which its job ended, when, and the flow that its worker answered with.
+End = tuple[int, str, float, Growth | None]
 
 
 class FlowTables:
@@ -35,8 +37,8 @@ class FlowTables:
         """Flows that run, or in which something is left to do."""
         raise NotImplementedError
 
-    def newest(self, state: str, most: int) -> "list[FlowRow]":
-        """Flows, the newest first, without those that are being stored or removed."""
+    def newest(self, state: str, most: int, principal: str | None = None) -> "list[FlowRow]":
+        """Flows, of one principal if it is given, the newest first, without those that are being stored or removed."""
         raise NotImplementedError
 
     # nodes
@@ -76,8 +78,12 @@ class FlowTables:
         """Ended nodes of which some nodes that need them have not been told."""
         raise NotImplementedError
 
+    def grown(self, flow: str, numbers: "list[int]") -> "dict[int, int]":
+        """Of these nodes, those that were replaced, and the nodes that have their results."""
+        raise NotImplementedError
+
     def update_nodes(self, flow: str, nodes: "list[NodeRow]") -> None:
-        """Stores state, pending, telling, position, end and tries; the body of a released node is removed."""
+        """Stores state, pending, telling, position, end, tries and what replaces it; the body of a released node is removed."""
         raise NotImplementedError
 
     def drop_nodes(self, flow: str, most: int) -> int:

@@ -6,6 +6,7 @@ Few statements matter, because every statement releases Python's GIL, and gettin
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from polydomo.broker.flows.ops import Grow
 from polydomo.broker.jobs.ops import Collected, Finish, Insert, Op, Progress
 from polydomo.limits import KIB
 from polydomo.stores.checks import progress_checks
@@ -47,7 +48,8 @@ class OpGroup:
         if found:
             ends: dict[str, list[End]] = {}
             for op in found:
-                ends.setdefault(op.job.flow, []).append((op.job.node, op.job.state, op.job.ended))
+                growth = op.growth if isinstance(op, Grow) else None
+                ends.setdefault(op.job.flow, []).append((op.job.node, op.job.state, op.job.ended, growth))
             last = max([op.job.ended for op in found])
             found[0].settled = steps.finished(ends, last, any(op.in_doubt for op in found))
 

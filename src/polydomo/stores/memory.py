@@ -3,7 +3,7 @@
 ``apply`` changes nothing unless the whole group succeeds. ``snapshot`` and ``restore`` simulate the contents of a disk.
 """
 
-from polydomo.broker.flows.ops import BeginFlow, ChangeFlow, OpenFlow, PutNodes, Settle
+from polydomo.broker.flows.ops import BeginFlow, ChangeFlow, OpenFlow, PutNodes, Settle, StartFlow
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import FLOW, Job, reopening, story_of
 from polydomo.broker.jobs.ops import (
@@ -141,7 +141,7 @@ class MemoryBackend(Backend):
             node = self.flow_tables.node_of_job(op.job.id)
             if node is not None:
                 op.settled = self.steps.finished(
-                    {node.flow: [(node.number, op.job.state, op.job.ended)]}, op.job.ended, False
+                    {node.flow: [(node.number, op.job.state, op.job.ended, None)]}, op.job.ended, False
                 )
         elif isinstance(op, Remove):
             job = tables.jobs.get(op.id)
@@ -173,6 +173,8 @@ class MemoryBackend(Backend):
             self.steps.put_nodes(op)
         elif isinstance(op, OpenFlow):
             self.steps.open(op)
+        elif isinstance(op, StartFlow):
+            self.steps.start(op)
         elif isinstance(op, Settle):
             self.steps.settle(op)
         elif isinstance(op, ChangeFlow):

@@ -7,7 +7,7 @@ is here: one function per operation, found by its type.
 from collections.abc import Callable
 from typing import Any
 
-from polydomo.broker.flows.ops import BeginFlow, ChangeFlow, OpenFlow, PutNodes, Settle
+from polydomo.broker.flows.ops import BeginFlow, ChangeFlow, OpenFlow, PutNodes, Settle, StartFlow
 from polydomo.broker.jobs.job import DAMAGED, DEAD, FLOW, OPEN, Job, reopening, story_text
 from polydomo.broker.jobs.ops import (
     DropSchedule,
@@ -96,7 +96,7 @@ class SqlOps:
         node = self._steps.tables.node_of_job(op.job.id)
         if node is not None:
             ended = op.job.ended
-            op.settled = self._steps.finished({node.flow: [(node.number, op.job.state, ended)]}, ended, False)
+            op.settled = self._steps.finished({node.flow: [(node.number, op.job.state, ended, None)]}, ended, False)
 
     def remove(self, op: Remove) -> None:
         text = "DELETE FROM @jobs WHERE id = ? AND state <> 'open' AND (? = '' OR state = ?) AND origin <> 'flow'"
@@ -138,6 +138,9 @@ class SqlOps:
     def open_flow(self, op: OpenFlow) -> None:
         self._steps.open(op)
 
+    def start_flow(self, op: StartFlow) -> None:
+        self._steps.start(op)
+
     def settle(self, op: Settle) -> None:
         self._steps.settle(op)
 
@@ -157,6 +160,7 @@ BY_TYPE: "dict[type[Op], Callable[[SqlOps, Any], None]]" = {
     BeginFlow: SqlOps.begin_flow,
     PutNodes: SqlOps.put_nodes,
     OpenFlow: SqlOps.open_flow,
+    StartFlow: SqlOps.start_flow,
     Settle: SqlOps.settle,
     ChangeFlow: SqlOps.change_flow,
 }

@@ -6,6 +6,8 @@ schedules, and so do their jobs. Those of eMQP's SCHEDULE were not checked when 
 control, a job or schedule without a principal does not run until an operator submits it again. Without access control nothing changes.
 
 **Flows** (version 4). There are three more tables.
+
+**Growth** (version 5). A flow knows how many nodes were added while it ran, and a node which one replaces it.
 """
 
 import json
@@ -37,7 +39,8 @@ def upgrade(
     schema: str,
     blob: str,
 ) -> None:
-    """Brings tables of version ``found`` to the current one: version 2 has checksums, version 3 has principals, version 4 has flows."""
+    """Brings tables of version ``found`` to the current one: version 2 has checksums, version 3 has principals, version 4 has flows,
+    version 5 has flows that grow."""
     prefix = f"{schema}." if schema else ""
     if found < 2:
         for table in ("jobs", "schedules", "paused"):
@@ -63,6 +66,15 @@ def upgrade(
         for statement in tables_text(schema, blob.split()[0], "float8" if schema else "REAL").split(";"):
             if statement.strip():
                 execute(statement, ())
+    elif found < 5:
+        added = (
+            ("flows", "added", 0),
+            ("flows", "added_edges", 0),
+            ("flow_nodes", "grown", -1),
+            ("flow_nodes", "replaces", -1),
+        )
+        for table, name, first in added:
+            execute(f"ALTER TABLE {prefix}{table} ADD COLUMN {name} INTEGER NOT NULL DEFAULT {first}", ())
     execute(f"UPDATE {prefix}lease SET schema = {SCHEMA}", ())
 
 

@@ -4,12 +4,16 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 from polydomo.client.message import Frame, Message, encode
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_PROGRESS_TEXT, MAX_SERVICE_NAME
 from polydomo.model.progress import is_share
 from polydomo.protocols.ends import Delivery
+
+if TYPE_CHECKING:
+    from polydomo.model.flow import Flow
 
 
 class Forward:
@@ -21,6 +25,15 @@ class Forward:
         self.service = service
         self.body = body
         self.metadata = metadata  # for the next worker; None: unchanged
+
+
+class Then:
+    """The return value of a function that answers with more work; made by ``Call.then``."""
+
+    __slots__ = ("reply",)
+
+    def __init__(self, reply: bytes) -> None:
+        self.reply = reply
 
 
 class Call(Message):
@@ -91,6 +104,20 @@ class Call(Message):
         if self.on_progress is not None and not self.cancelled:
             self.on_progress(share, text[:MAX_PROGRESS_TEXT])
 
+    def then(self, flow: "Flow") -> Then:
+        """Answers with more work: the flow's nodes are added to the flow that this call is a node of, and the result of its last node
+        becomes the result of this node. Return the result::
+
+            return call.then(flow)
+
+        The protocols that name the job to their workers have this: MDX, DCP and eMQP. Raises SettingError.
+        """
+        from polydomo.model.growth import write_growth  # what few workers need is loaded late
+
+        if not self.job:
+            raise SettingError("then: this call is not a node of a flow, or its protocol does not say so")
+        return Then(write_growth(self.job, flow))
+
     @property
     def remaining(self) -> float:
         """Seconds until the caller stops waiting, at least 0; ``math.inf`` if there is no limit or the protocol does not say."""
@@ -117,6 +144,8 @@ def body_of(value: object) -> list[bytes]:
     """
     if value is None:
         return []
+    if isinstance(value, Then):
+        return [value.reply]
     if isinstance(value, bytes | str | bytearray | memoryview):
         return encode((value,))
     if isinstance(value, list | tuple):

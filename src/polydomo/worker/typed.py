@@ -38,7 +38,7 @@ import msgspec
 from polydomo.errors import CallFailed, SettingError
 from polydomo.model.job_messages import INVALID_ARGUMENTS
 from polydomo.worker.batches import BatchFunction, columns, with_each_read
-from polydomo.worker.call import Call, Forward
+from polydomo.worker.call import Call, Forward, Then
 
 STREAMS = (AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator)
 
@@ -154,8 +154,8 @@ class Typed:
             found[name] = call
         return found
 
-    def write(self, value: object) -> bytes | Forward:
-        if isinstance(value, Forward):
+    def write(self, value: object) -> bytes | Forward | Then:
+        if isinstance(value, Forward | Then):
             return value
         if isinstance(value, bytes | bytearray | memoryview) and self.encoding == "bytes":
             return bytes(value)
@@ -183,20 +183,20 @@ class Typed:
         target = function if inspect.isroutine(function) else type(function).__call__
         if inspect.isasyncgenfunction(target):
 
-            async def stream_on_loop(call: Call) -> AsyncIterator[bytes | Forward]:
+            async def stream_on_loop(call: Call) -> AsyncIterator[bytes | Forward | Then]:
                 async for part in function(**read(call)):
                     yield write(part)
 
             return stream_on_loop
         if inspect.iscoroutinefunction(target):
 
-            async def run_on_loop(call: Call) -> bytes | Forward:
+            async def run_on_loop(call: Call) -> bytes | Forward | Then:
                 return write(await function(**read(call)))
 
             return run_on_loop
         if inspect.isgeneratorfunction(target):
 
-            def stream(call: Call) -> Generator[bytes | Forward, None, bytes | Forward | None]:
+            def stream(call: Call) -> Generator[bytes | Forward | Then, None, bytes | Forward | Then | None]:
                 last = yield from _written(function(**read(call)), write)
                 return write(last) if last is not None else None
 
@@ -210,8 +210,8 @@ class Typed:
 
 
 def _written(
-    parts: Generator[Any, None, Any], write: Callable[[object], bytes | Forward]
-) -> Generator[bytes | Forward, None, Any]:
+    parts: Generator[Any, None, Any], write: Callable[[object], bytes | Forward | Then]
+) -> Generator[bytes | Forward | Then, None, Any]:
     """Encodes the parts of a generator; returns its return value."""
     try:
         while True:
@@ -224,7 +224,9 @@ def _written(
         parts.close()
 
 
-async def _awaited(value: Awaitable[object], write: Callable[[object], bytes | Forward]) -> bytes | Forward:
+async def _awaited(
+    value: Awaitable[object], write: Callable[[object], bytes | Forward | Then]
+) -> bytes | Forward | Then:
     return write(await value)
 
 

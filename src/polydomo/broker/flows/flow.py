@@ -5,6 +5,7 @@ storing -> running -> done or failed
               '-> cancelling -> cancelled or failed
 
 a node:   waiting -> open -> done, dead or cancelled
+             |         '-> grown -> as the node that replaces it
              '-> skipped or cancelled
 """
 
@@ -30,6 +31,7 @@ ENDED: Final = (DONE, FAILED, CANCELLED)
 
 # States of a node, besides those of its job: open, done, dead and cancelled.
 WAITING: Final = "waiting"  # for nodes that it needs
+GROWN: Final = "grown"  # its worker has answered with a flow, whose last node gives it its outcome
 SKIPPED: Final = "skipped"  # a node that it needs has failed
 NODE_ENDED: Final = (states.DONE, states.DEAD, states.CANCELLED, SKIPPED)
 
@@ -41,8 +43,8 @@ class FlowRow:
     """One run of a flow. Times are seconds since the epoch."""
 
     __slots__ = (
-        "cancelled", "created", "cursor", "damage", "dead", "done", "edges", "ended", "failed", "fingerprint", "id", "keep",
-        "kept", "kept_failed", "key", "name", "on_failure", "position", "principal", "reason", "skipped", "state", "total",
+        "added", "added_edges", "cancelled", "created", "cursor", "damage", "dead", "done", "edges", "ended", "failed", "fingerprint", "id",
+        "keep", "kept", "kept_failed", "key", "name", "on_failure", "position", "principal", "reason", "skipped", "state", "total",
     )  # fmt: skip
 
     def __init__(self, id: str, name: str, created: float) -> None:
@@ -55,6 +57,8 @@ class FlowRow:
         self.created = created
         self.total = 0  # nodes
         self.edges = 0
+        self.added = 0  # of these nodes: by workers that answered with more work
+        self.added_edges = 0  # not in ``edges``
         self.kept = 0.0  # seconds that it is kept after its end, and after an end with failures; 0: for ever
         self.kept_failed = 0.0
         self.state = STORING
@@ -97,7 +101,7 @@ class FlowRow:
             and self.name == first.name
             and self.fingerprint == first.fingerprint
             and self.on_failure == first.on_failure
-            and self.total == first.total
+            and self.total == first.total - first.added
         )
 
 
@@ -105,8 +109,8 @@ class NodeRow:
     """A node of a flow."""
 
     __slots__ = (
-        "allowed", "body", "checks", "ended", "flow", "job", "name", "number", "pending", "position", "priority", "service", "settings",
-        "state", "telling", "tries",
+        "allowed", "body", "checks", "ended", "flow", "grown", "job", "name", "number", "pending", "position", "priority", "replaces",
+        "service", "settings", "state", "telling", "tries",
     )  # fmt: skip
 
     def __init__(self, flow: str, number: int, name: str, service: bytes) -> None:
@@ -126,6 +130,8 @@ class NodeRow:
         self.position = 0  # in the order of ends; 0 before
         self.ended = 0.0
         self.tries = 0  # how often it was released
+        self.grown = -1  # the node that has its result, if its worker answered with a flow
+        self.replaces = -1  # the node that ends with it: its worker answered with a flow of which this is the last node
 
     def fails(self) -> bool:
         """Whether the nodes that need it are skipped."""

@@ -8,11 +8,13 @@ from collections.abc import Callable
 
 from polydomo.broker.flows import flow as states
 from polydomo.broker.flows.flow import FlowRow, Settled
+from polydomo.broker.flows.growth import Growth
 from polydomo.broker.flows.ops import BeginFlow, ChangeFlow, OpenFlow, PutNodes, Settle
-from polydomo.broker.jobs.job import RECORDING
+from polydomo.broker.jobs.job import RECORDING, Job
 from polydomo.broker.jobs.jobs import Jobs
 from polydomo.broker.jobs.ops import Op, StoreError
-from polydomo.limits import FLOW_SLICE
+from polydomo.limits import FLOW_SLICE, MAX_FLOW_EDGES, MAX_FLOW_LEVELS, MAX_FLOW_NODES
+from polydomo.model.outcomes import FAILED
 
 Begun = Callable[[FlowRow | None, StoreError | None], None]
 Watcher = Callable[[], None]
@@ -25,6 +27,9 @@ class Flows:
         self._settling: set[str] = set()  # flows with a ``Settle`` under way
         self._doubtful: set[str] = set()  # flows of which an answer may have been lost
         self._watchers: dict[str, list[Watcher]] = {}
+        self._sizes: dict[
+            str, tuple[int, int]
+        ] = {}  # nodes and edges of flows that grow, with those that are being stored
         jobs.on_settled = self.settled
 
     # --- leadership
@@ -32,6 +37,7 @@ class Flows:
     def load(self, rows: "list[FlowRow]") -> None:
         """This broker leads: continues every flow, because the last leader may have left something to do."""
         self.running = {row.id: row for row in rows}
+        self._sizes.clear()
         self._doubtful.clear()
         self._settling.clear()
         self._count()
@@ -41,6 +47,7 @@ class Flows:
     def clear(self) -> None:
         """Another broker leads. Watchers look at the store again, and learn it there."""
         self.running.clear()
+        self._sizes.clear()
         self._settling.clear()
         watchers, self._watchers = self._watchers, {}
         for waiting in watchers.values():
@@ -99,6 +106,32 @@ class Flows:
         op.then = opened
         self.jobs.put(op)
 
+    # --- growing
+
+    def growth_problem(self, job: Job, growth: Growth) -> "tuple[str, str]":
+        """Why a node may not be replaced by this flow: a code and a reason. If it may, both are empty, and the flow is prepared."""
+        row = self.running.get(job.flow)
+        nodes, edges = self._sizes.get(
+            job.flow, (row.total, row.edges + row.added_edges) if row is not None else (0, 0)
+        )
+        nodes, edges = nodes + len(growth.specs), edges + growth.edges
+        if job.level >= MAX_FLOW_LEVELS:
+            return (
+                FAILED,
+                f"workers answered with a flow {job.level:,} times inside of each other, which is the limit (MAX_FLOW_LEVELS)",
+            )
+        if nodes > MAX_FLOW_NODES or edges > MAX_FLOW_EDGES:
+            return FAILED, (
+                f"the flow would have {nodes:,} nodes and {edges:,} edges; the limits are {MAX_FLOW_NODES:,} (MAX_FLOW_NODES) and "
+                f"{MAX_FLOW_EDGES:,} (MAX_FLOW_EDGES)"
+            )
+        error = self.jobs.refusal(0, len(growth.specs))
+        if error is not None:
+            return error.code, error.text
+        self._sizes[job.flow] = nodes, edges
+        growth.principal, growth.trace, growth.level = job.principal, job.trace, job.level + 1
+        return "", ""
+
     # --- progress
 
     def settled(self, found: Settled | None, in_doubt: bool = False) -> None:
@@ -111,12 +144,13 @@ class Flows:
             return
         for row in found.flows.values():
             known = self.running.get(row.id)
-            if known is not None and known.position > row.position:
+            if known is not None and (known.position > row.position or known.total > row.total):
                 continue  # the answers of two transactions may arrive in any order
             if row.state in states.ACTIVE:
                 self.running[row.id] = row
             else:
                 self.running.pop(row.id, None)
+                self._sizes.pop(row.id, None)
         self.jobs.adopt_released([job for job in found.released if job.flow in self.running])
         self._count()
         for id in found.flows:

@@ -6,8 +6,10 @@ the store knows what is left to do, so that a new leader continues.
 """
 
 from polydomo.broker.flows.flow import FlowRow, NodeFacts, NodeRow, Settled
+from polydomo.broker.flows.growth import Growth
 from polydomo.broker.jobs.job import Job
-from polydomo.broker.jobs.ops import Op
+from polydomo.broker.jobs.ops import Finish, Op
+from polydomo.errors import SettingError
 
 
 class BeginFlow(Op):
@@ -53,6 +55,50 @@ class OpenFlow(Op):
         self.now = now
         self.row: FlowRow | None = None
         self.missing = 0
+
+
+class StartFlow(Op):
+    """Stores a flow and makes it run, in one transaction. If its id or key exists, nothing is stored, and ``existing`` is that flow."""
+
+    retained = False
+
+    def __init__(self, row: FlowRow, growth: Growth) -> None:
+        super().__init__()
+        self.row = row
+        self.growth = growth
+        self.existing: FlowRow | None = None
+
+    def size(self) -> int:
+        return len(self.growth.text)
+
+
+class ReadGrowth(Op):
+    """Reads a flow outside of the loop, because that may take long. ``growth`` is None if it is not valid, and ``problem`` says why."""
+
+    writes = False
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__()
+        self.text = text
+        self.growth: Growth | None = None
+        self.problem = ""
+
+    def read(self) -> None:
+        try:
+            self.growth = Growth(self.text)
+        except SettingError as error:
+            self.problem = str(error)
+
+
+class Grow(Finish):
+    """The outcome of a node whose worker answered with a flow: the same transaction adds its nodes, and the last one replaces the node."""
+
+    def __init__(self, job: Job, growth: Growth) -> None:
+        super().__init__(job)
+        self.growth = growth
+
+    def size(self) -> int:
+        return len(self.growth.text)
 
 
 class Settle(Op):
@@ -114,8 +160,9 @@ class SelectFlows(Op):
 
     writes = False
 
-    def __init__(self, state: str, most: int) -> None:
+    def __init__(self, state: str, most: int, principal: str | None = None) -> None:
         super().__init__()
+        self.principal = principal  # only its flows; None: those of all principals
         self.state = state  # "": any
         self.most = most
         self.rows: list[FlowRow] = []

@@ -15,7 +15,8 @@ Each function here answers one of them, now or later, and raises SettingError.
 from collections.abc import Callable
 
 from polydomo.broker.flows import flow as states
-from polydomo.broker.flows.flow import FlowRow, NodeFacts, NodeRow, job_id
+from polydomo.broker.flows.flow import FlowRow, NodeFacts, NodeRow
+from polydomo.broker.flows.growth import node_of
 from polydomo.broker.flows.ops import ChangeFlow, GetFlow, PutNodes, SelectFlows, SelectNodes
 from polydomo.broker.guard.rules import CALL
 from polydomo.broker.jobs import job as job_states
@@ -208,7 +209,7 @@ def _nodes(durable: Durable, request: Request, header: Row, content: bytes, row:
     edges: list[tuple[int, int]] = []
     for number, described in enumerate(given, first):
         spec = NodeSpec(number, described, frames)
-        nodes.append(_node(row.id, spec, request.origin, trace))
+        nodes.append(node_of(row.id, spec, request.origin, trace))
         needs = sorted(spec.needs())
         nodes[-1].pending = len(needs)
         edges.extend([(source, number) for source in needs])
@@ -217,22 +218,6 @@ def _nodes(durable: Durable, request: Request, header: Row, content: bytes, row:
             f"nodes: {len(edges):,} edges in one message; the limit is {FLOW_PART_EDGES:,} (FLOW_PART_EDGES)"
         )
     return PutNodes(row.id, request.origin, nodes, edges)
-
-
-def _node(flow: str, spec: NodeSpec, principal: str, trace: str) -> NodeRow:
-    node = NodeRow(flow, spec.number, spec.name, spec.service)
-    node.job = job_id(flow, spec.number)
-    node.body = spec.body()
-    node.priority = spec.priority
-    node.allowed = spec.allow_failure
-    pattern = Job("", spec.service, b"", 0.0)
-    pattern.principal, pattern.trace = principal, trace
-    pattern.run, pattern.backoff = spec.run, spec.backoff
-    pattern.group = spec.group
-    pattern.flow, pattern.node = flow, spec.number
-    pattern.template, pattern.reuse = spec.is_template(), spec.reuse
-    node.settings = pattern.settings()
-    return node
 
 
 # --- questions ------------------------------------------------------------------------------------------------------------
@@ -248,7 +233,8 @@ def flow_row(row: FlowRow) -> Row:
         "reason": row.reason,
         "on_failure": row.on_failure,
         "total": row.total,
-        "edges": row.edges,
+        "edges": row.edges + row.added_edges,
+        "added": row.added,
         "done": row.done,
         "dead": row.dead,
         "skipped": row.skipped,
@@ -275,6 +261,7 @@ def node_row(durable: Durable, found: NodeFacts) -> Row:
         "outcome": found.outcome,
         "reason": found.reason,
         "position": node.position,
+        "replaces": node.replaces if node.replaces >= 0 else None,
     }
 
 
@@ -432,7 +419,7 @@ def steps(durable: Durable, request: Request, header: Row, content: bytes) -> No
 
 def result(durable: Durable, request: Request, header: Row, content: bytes) -> None:
     id = read_flow_id(header)
-    name = read_text(header, "node", MAX_NODE_NAME)
+    name = read_text(header, "node", MAX_NODE_NAME + 8)  # with NUMBER/
     waiting = _Waiting(durable, request, id, min(read_duration(header, "wait_us"), MAX_RESULT_WAIT))
 
     def look() -> None:
@@ -447,7 +434,12 @@ def result(durable: Durable, request: Request, header: Row, content: bytes) -> N
                     request, NOT_FOUND, f"flow {id} has no node {name!r}; `polydomo flow show {id}` lists them"
                 )
                 return
-            answer: Row = {"flow": id, "node": node.name, "job": node.job, "state": node.state}
+            answer: Row = {
+                "flow": id,
+                "node": node.name,
+                "job": job.id if job is not None else node.job,
+                "state": node.state,
+            }
             again = op.row is not None and op.row.state == states.RETRYING and node.state != states.DONE
             if again or node.state not in states.NODE_ENDED:
                 if not waiting.later():

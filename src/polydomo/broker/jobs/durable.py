@@ -17,6 +17,7 @@ from datetime import tzinfo
 from polydomo.broker import sessions
 from polydomo.broker.flows.flow import FlowRow
 from polydomo.broker.flows.flows import Flows
+from polydomo.broker.flows.growth import Growth
 from polydomo.broker.guard.rules import ADMIN, CALL
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.durable_order import KEYED, DurableOrder
@@ -88,6 +89,7 @@ class Durable:
         self.jobs = Jobs(store, self, policy, listener if listener is not None else Recording(state))
         self.schedules = Schedules(self.jobs, self)
         self.flows = Flows(self.jobs)
+        self.jobs.on_growth = self.growth_problem
         self.session = JobSession(api)
         self.parked: dict[Request, Wait] = {}
         self.waiters = JobWaiters()
@@ -164,6 +166,25 @@ class Durable:
         if not rights.in_force or (row.principal and row.principal == request.origin):
             return ""
         return rights.denial_of(request, ADMIN, ANOTHERS_FLOW)
+
+    def growth_problem(self, job: Job, growth: Growth) -> tuple[str, str]:
+        """Why a worker that runs a job may not answer with this flow: a code and a reason; both are empty if it may."""
+        if not job.flow:
+            return FAILED, "only a worker that runs the node of a flow can answer with a flow"
+        why = self.denial_of_services(job.principal, growth.services)
+        if why:
+            return DENIED, why
+        return self.flows.growth_problem(job, growth)
+
+    def denial_of_services(self, principal: str, services: "list[bytes]") -> str:
+        """Why a principal may not start a flow of these services; "" if it may."""
+        for service in services:
+            if is_reserved(service):
+                return f"{service.decode(errors='replace')!r} is a built-in service, and cannot run jobs"
+            why = self.state.rights.denial_as(principal, self.session, CALL, service)
+            if why:
+                return why if principal else NO_PRINCIPAL
+        return ""
 
     def start(self, job: Job) -> None:
         group, near = job.group.encode("utf-8", "surrogateescape"), job.near.encode("utf-8", "surrogateescape")

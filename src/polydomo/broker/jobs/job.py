@@ -40,10 +40,10 @@ class Job:
     """One job. Times are seconds since the epoch, because they outlive the process."""
 
     __slots__ = (
-        "allowed", "attempts", "backoff", "body", "body_sum", "created", "damage", "digest", "due", "ended", "expires", "fingerprint",
-        "fired", "flow", "group", "headers", "id", "input", "keep", "key", "near", "node", "origin", "outcome", "phase", "principal",
-        "priority", "progress", "reason", "result", "reuse", "run", "schedule", "sequence", "service", "started", "state",
-        "stored_settings", "story", "template", "trace", "waited", "worker",
+        "allowed", "attempts", "backoff", "body", "body_sum", "created", "damage", "digest", "due", "ended", "expires",
+        "fingerprint", "fired", "flow", "group", "headers", "id", "input", "keep", "key", "level", "near", "node", "origin",
+        "outcome", "phase", "principal", "priority", "progress", "reason", "result", "reuse", "run", "schedule", "sequence",
+        "service", "started", "state", "stored_settings", "story", "template", "trace", "waited", "worker",
     )  # fmt: skip
 
     def __init__(self, id: str, service: bytes, body: bytes, created: float) -> None:
@@ -77,6 +77,7 @@ class Job:
         self.fired = 0.0
         self.flow = ""  # the flow of which it is a node, and the number of the node
         self.node = 0
+        self.level = 0  # how many answers with more work led to the node
         self.template = False  # the body names nodes whose results the worker gets: ``flows.inputs`` puts them in
         self.reuse = False  # the stored reply to an equal request is its result, if there is one
         # set by the store
@@ -92,7 +93,8 @@ class Job:
         self.progress: Row | None = None  # of the running attempt, as its worker reported it
         self.waited = 0.0  # seconds between attempts, since it was submitted or reopened
         self.input: bytes | None = (
-            None  # of a template: the body with the results in place, from its release or start to the end of the attempt
+            None  # of a template: the body with the results in place, from its release or start to the end of the attempt; then the flow
+            # that its worker answered with, until that is stored
         )
 
     def tell(self, attempt: Row) -> None:
@@ -156,6 +158,8 @@ class Job:
                 kept["template"] = True
             if self.reuse:
                 kept["reuse"] = True
+            if self.level:
+                kept["level"] = self.level
         return json.dumps(kept, separators=(",", ":")) if kept else ""
 
     def configure(self, text: str) -> None:
@@ -174,6 +178,7 @@ class Job:
             self.node = kept.get("node", 0)
             self.template = kept.get("template", False)
             self.reuse = kept.get("reuse", False)
+            self.level = kept.get("level", 0)
 
     def scoped_key(self) -> str:
         """The key with its owner and its service, as it is stored; "" without a key."""

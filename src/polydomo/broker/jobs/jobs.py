@@ -13,7 +13,8 @@ broker is the leader. Times are seconds since the epoch.
 from collections.abc import Callable
 
 from polydomo.broker.flows.flow import Settled
-from polydomo.broker.flows.ops import Gather
+from polydomo.broker.flows.growth import Growth
+from polydomo.broker.flows.ops import Gather, Grow, ReadGrowth
 from polydomo.broker.jobs import events
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
@@ -41,6 +42,7 @@ from polydomo.broker.jobs.policy import JobCounters, JobListener, JobPolicy, Run
 from polydomo.broker.jobs.unclaimed import Unclaimed
 from polydomo.broker.jobs.waiting_jobs import ServiceQueue, WaitingJobs
 from polydomo.limits import COST_JOB, DEAD_SHOWN, ERROR_EXAMPLE, JOB_PURGE, JOB_REFUSED_WAIT
+from polydomo.model.growth import growth_of, is_growth
 from polydomo.model.json_form import microseconds
 from polydomo.model.outcomes import CANCELLED, DENIED, FAILED, NO_WORKER, OK, REFUSED, SHUTDOWN, TOO_LARGE
 from polydomo.model.retry_policy import Backoff
@@ -77,6 +79,9 @@ class Jobs:
         self.waiting_nodes = 0  # nodes of flows that will become jobs, or be skipped
         self.on_settled: Callable[[Settled | None, bool], None] | None = (
             None  # (``flows``) what an outcome changed in flows
+        )
+        self.on_growth: Callable[[Job, Growth], tuple[str, str]] | None = (
+            None  # why a node may not grow: a code and a reason
         )
 
     # --- leadership -----------------------------------------------------------------------------------------------------------
@@ -361,6 +366,46 @@ class Jobs:
         worker asked for a retry after this many seconds, or said NEVER."""
         if job.phase != RUNNING or self.open.get(job.id) is not job:
             return
+        if code == OK and is_growth(body):
+            text = growth_of(body, job.id)
+            if text is not None:
+                self._read_growth(job, text)
+                return
+            if job.flow:  # a reply that was shared with an equal request
+                code, reason, body = FAILED, "the worker answered another job with a flow", b""
+        self._ended(job, code, reason, body, taken, after)
+
+    def _read_growth(self, job: Job, text: bytes) -> None:
+        """A worker answered with a flow: reads it, and stores it together with the outcome."""
+        started = job.started
+        self._drop_input(job)
+        job.input = text
+        self.bytes += len(text)
+        op = ReadGrowth(text)
+
+        def read(_: Op) -> None:
+            if job.phase != RUNNING or self.open.get(job.id) is not job or job.started != started:
+                return
+            if op.error is not None:
+                self._ended(job, REFUSED, op.error.text, b"", False, NOT_SAID)
+                return
+            code, reason = FAILED, f"the worker answered with a flow that is not valid: {op.problem}"
+            after = NEVER
+            if op.growth is not None and self.on_growth is not None:
+                code, reason = self.on_growth(job, op.growth)
+                after = NEVER if code == FAILED else NOT_SAID
+            if code or op.growth is None:
+                self._ended(job, code, reason, b"", True, after)
+                return
+            self.waiting_jobs.of_service(job.service).released -= 1
+            job.attempts += 1
+            self.record(job, states.DONE, OK, "", op.growth)
+            self.pump(job.service)
+
+        op.then = read
+        self.put(op)
+
+    def _ended(self, job: Job, code: str, reason: str, body: bytes, taken: bool, after: float) -> None:
         self.waiting_jobs.of_service(job.service).released -= 1
         self._drop_input(job)
         now = self.runner.now()
@@ -420,8 +465,8 @@ class Jobs:
 
     # --- end ------------------------------------------------------------------------------------------------------------------
 
-    def record(self, job: Job, state: str, outcome: str, reason: str) -> None:
-        """Stores the outcome. It is not reported before it is on disk."""
+    def record(self, job: Job, state: str, outcome: str, reason: str, growth: Growth | None = None) -> None:
+        """Stores the outcome, and with it the flow that replaces a node. It is not reported before it is on disk."""
         now = self.runner.now()
         self.waiting_jobs.leave(job)
         job.phase = RECORDING
@@ -431,10 +476,13 @@ class Jobs:
         job.ended = now
         keep = self.policy.keep_dead if state == states.DEAD else self.policy.keep
         job.keep = now + keep if keep and not job.flow else 0.0  # a node is kept as long as its flow
-        op = Finish(job)
+        op = Finish(job) if growth is None else Grow(job, growth)
 
         def recorded(_: Op) -> None:
             if op.error is None and not op.done and self.open.get(job.id) is job:
+                if growth is not None:
+                    job.state, job.outcome = states.DEAD, states.DAMAGED
+                    job.reason = "the stored job is damaged; the flow that its worker answered with was not stored"
                 self._replace(job)
             else:
                 self._recorded(op, job)
@@ -464,6 +512,7 @@ class Jobs:
         if job.key:
             self.keys.pop(job.scoped_key(), None)
         self.bytes -= len(job.body) + len(job.result)
+        self._drop_input(job)
         self.waiting_jobs.forget(job.service)
         answers = self.waiting.pop(job.id, [])
         if job.state == states.DONE:

@@ -11,6 +11,7 @@ from typing import Final
 from polydomo.broker.sharing.shared_runs import RunOwner, SharedRuns
 from polydomo.broker.state import State
 from polydomo.model.broker_api import BrokerApi
+from polydomo.model.growth import is_growth
 from polydomo.model.name_patterns import PatternMap
 from polydomo.model.records import Request
 from polydomo.model.shared_run import MEMOISED, SharedRun
@@ -83,7 +84,10 @@ class Memoiser(RunOwner):
             runs.start(key, request, needs_worker, request.service.name, request.body)
 
     def on_reply(self, run: SharedRun, body: bytes) -> None:
-        """Stores the reply. Failures are not stored, so the next request runs again."""
+        """Stores the reply. Failures are not stored, so the next request runs again, nor is a flow that a worker answered with: it belongs
+        to the job that it ran."""
+        if is_growth(body):
+            return
         name = run.service.name
         try:
             self.store.put_reply(run.key, name.decode("utf-8", "replace"), self.version_of(name), body)

@@ -14,12 +14,18 @@ BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y = 150, 34, 60, 12
 SHOWN = 20  # characters of a name in a box
 
 
+def edges_of(flow: Row) -> list[tuple[int, int]]:
+    """From a node to one that needs it, or that it replaces."""
+    replaced = [(row["number"], row["replaces"]) for row in flow["nodes"] if row["replaces"] is not None]
+    return [*((source, target) for source, target in flow["needs"]), *replaced]
+
+
 def mermaid(flow: Row) -> str:
     lines = ["flowchart LR"]
     for row in flow["nodes"]:
         label = row["node"].replace('"', "#quot;")
         lines.append(f'    n{row["number"]}["{label}<br/>{row["state"]}"]:::{row["state"]}')
-    lines += [f"    n{source} --> n{target}" for source, target in flow["needs"]]
+    lines += [f"    n{source} --> n{target}" for source, target in edges_of(flow)]
     lines += [f"    classDef {state} fill:{colour}" for state, colour in COLOURS.items()]
     return "\n".join(lines) + "\n"
 
@@ -29,7 +35,7 @@ def dot(flow: Row) -> str:
     for row in flow["nodes"]:
         label = f"{row['node']}\n{row['state']}".replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         lines.append(f'    n{row["number"]} [label="{label}", fillcolor="{COLOURS.get(row["state"], OTHER)}"];')
-    lines += [f"    n{source} -> n{target};" for source, target in flow["needs"]]
+    lines += [f"    n{source} -> n{target};" for source, target in edges_of(flow)]
     return "\n".join(lines) + "\n}\n"
 
 
@@ -48,7 +54,7 @@ def svg(flow: Row) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">'
     ]
-    for source, target in flow["needs"]:
+    for source, target in edges_of(flow):
         x1, y1 = places[source][0] + BOX_WIDTH, places[source][1] + BOX_HEIGHT // 2
         x2, y2 = places[target][0], places[target][1] + BOX_HEIGHT // 2
         middle = (x1 + x2) // 2
