@@ -85,7 +85,7 @@ class SimulatedFlow:
         """What the worker of a node answers; each attempt answers the same."""
         dice = Random(f"{self.world.plan.seed} {self.number} {place}")
         flow = Flow("growth")
-        self._add(flow, dice, dice.choice([1, 1, 2, 5]), f"{place}.", 0.3 if place.count(".") + 1 < DEEPEST else 0.0)
+        self._add(flow, dice, dice.choice([1, 1, 2, 4]), f"{place}.", 0.2 if place.count(".") + 1 < DEEPEST else 0.0)
         return flow
 
     def node(self, place: str) -> FlowNode:

@@ -1,23 +1,30 @@
 """Flows in every store: in memory, SQLite and PostgreSQL."""
 
+import json
+from collections.abc import Sequence
+
 from polydomo.broker.flows import flow as flows
 from polydomo.broker.flows.flow import FlowRow, NodeRow, Settled, job_id
+from polydomo.broker.flows.growth import Growth
 from polydomo.broker.flows.ops import (
     BeginFlow,
     ChangeFlow,
     Gather,
     GetFlow,
+    Grow,
     OpenFlow,
     PutNodes,
     SelectFlows,
     SelectNodes,
     Settle,
+    StartFlow,
 )
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.ops import Finish, Purge, Remove, Reopen
 from polydomo.limits import FLOW_SLICE
 from polydomo.model.flow import Flow
+from polydomo.model.flow_file import write_flow
 from polydomo.model.flow_messages import NodeSpec
 from polydomo.wire.frames import join, split
 from tests.stores.cases import Case
@@ -67,6 +74,11 @@ class Running:
             more = op.settled.more
             self.take(op.settled)
 
+    def name_nodes(self) -> None:
+        op = SelectNodes(self.id, -1, 100_000, False)
+        self.case.backend.read(op)
+        self.names = {found.node.number: found.node.name for found in op.nodes}
+
     def take(self, settled: Settled | None) -> None:
         for job in settled.released if settled is not None else []:
             self.jobs.setdefault(self.names[job.node], job)
@@ -81,7 +93,18 @@ class Running:
             job.reason = "" if state == states.DONE else "no luck"
             job.result = join([f"result of {name}".encode()]) if state == states.DONE else b""
             ops.append(Finish(job))
+        self._apply(ops, in_doubt)
+
+    def grow(self, name: str, growth: Growth, in_doubt: bool = False) -> None:
+        """The worker of a node answers with a flow."""
+        self.time += 1.0
+        job = self.jobs.pop(name)
+        job.state, job.outcome, job.ended = states.DONE, "ok", self.time
+        self._apply([Grow(job, growth)], in_doubt)
+
+    def _apply(self, ops: "Sequence[Finish]", in_doubt: bool) -> None:
         self.case.apply(*ops)
+        self.name_nodes()
         if in_doubt:  # the answer was lost
             for op in ops:
                 op.in_doubt = True
@@ -351,3 +374,110 @@ def test_by_reference_a_node_gets_ids(case: Case) -> None:
     run.end("a")
     id = job_id(ID, 0)
     assert run.input("b") == [id.encode(), f'["{id}", "{id}"]'.encode()]
+
+
+def growth(flow: Flow) -> Growth:
+    return Growth(json.dumps(write_flow(flow)).encode())
+
+
+def part() -> Flow:
+    flow = Flow("part")
+    flow.call("work", flow.call("work", name="x"), name="y")
+    return flow
+
+
+def test_a_node_is_replaced_by_the_last_node_of_a_flow(case: Case) -> None:
+    flow = Flow("f")
+    flow.call("work", flow.call("work", name="a"), "!", name="b")
+    running = Running(case, flow)
+    running.grow("a", growth(part()), in_doubt=True)
+    assert running.nodes() == {"a": "grown", "b": "waiting", "0/x": "open", "0/y": "waiting"}
+    running.end("0/x")
+    running.grow("0/y", growth(part()))
+    running.end("3/x")
+    running.end("3/y", in_doubt=True)
+    assert running.steps()[-3:] == [("3/y", "done"), ("0/y", "done"), ("a", "done")]
+    assert running.input("b") == [b"result of 3/y", b"!"]
+    running.end("b")
+    row = running.state()
+    assert (row.state, row.total, row.added, row.done, row.damage) == (flows.DONE, 6, 4, 6, "")
+    op = GetFlow(ID, "a")
+    case.backend.read(op)
+    assert op.job is not None and split(op.job.result) == [b"result of 3/y"]
+
+
+def test_a_node_fails_with_what_replaces_it_and_is_kept_in_a_retry(case: Case) -> None:
+    flow = Flow("f")
+    flow.call("work", flow.call("work", name="a"), name="b")
+    running = Running(case, flow)
+    running.grow("a", growth(part()))
+    running.end("0/x", state=states.DEAD)
+    assert running.nodes() == {"a": "skipped", "b": "skipped", "0/x": "dead", "0/y": "skipped"}
+    assert (running.state().state, running.state().failed) == (flows.FAILED, 4)
+    case.apply(ChangeFlow(ID, flows.RETRYING, "", 110.0))
+    running.settle()
+    assert running.nodes() == {"a": "grown", "b": "waiting", "0/x": "open", "0/y": "waiting"}
+    case.apply(ChangeFlow(ID, flows.CANCELLING, "no more", 111.0))
+    running.settle()
+    running.end("0/x", state=states.CANCELLED)
+    running.settle()
+    assert set(running.nodes().values()) == {"cancelled"}
+    assert running.state().state == flows.CANCELLED
+    case.apply(ChangeFlow(ID, flows.RETRYING, "", 112.0))
+    running.settle()
+    running.end("0/x")
+    running.end("0/y")
+    assert running.input("b") == [b"result of 0/y"]
+
+
+def test_a_node_grows_while_its_flow_is_cancelled(case: Case) -> None:
+    flow = Flow("f")
+    flow.call("work", name="a")
+    running = Running(case, flow)
+    case.apply(ChangeFlow(ID, flows.CANCELLING, "no more", 101.0))
+    running.grow("a", growth(part()))
+    running.settle()
+    assert running.nodes() == {"a": "cancelled", "0/x": "cancelled", "0/y": "cancelled"}
+    assert running.state().state == flows.CANCELLED
+
+
+def test_many_nodes_are_added(case: Case) -> None:
+    wide = Flow("wide")
+    wide.call("work", wide.map("work", [str(n) for n in range(2 * FLOW_SLICE)]), name="last")
+    flow = Flow("f")
+    flow.call("work", name="a")
+    running = Running(case, flow)
+    running.grow("a", growth(wide))
+    assert len(running.jobs) == 2 * FLOW_SLICE
+    running.end(*running.jobs)
+    assert list(running.jobs) == ["0/last"]
+    running.end("0/last")
+    assert running.state().state == flows.DONE
+
+
+def test_a_flow_is_stored_and_started_at_once(case: Case) -> None:
+    made = growth(part())
+    row = made.row(ID, 100.0)
+    row.key = "k"
+    op = StartFlow(row, made)
+    case.apply(op)
+    case.apply(op)
+    assert op.existing is not None and op.existing.id == ID
+    again = StartFlow(made.row("01KDVDNA000000000000000001", 100.0), made)
+    again.row.key = "k"
+    case.apply(again)
+    assert again.existing is not None and again.existing.id == ID
+    settle = Settle(ID, 100.0)
+    case.apply(settle)
+    assert [job.node for job in settle.settled.released] == [0]
+
+
+def test_flows_of_one_principal_are_listed(case: Case) -> None:
+    for number, principal in enumerate(("ann", "bob", "ann")):
+        made = growth(part())
+        made.principal = principal
+        case.apply(StartFlow(made.row(f"01KDVDNA00000000000000000{number}", 100.0 + number), made))
+    for principal, wanted in ((None, [2, 1, 0]), ("ann", [2, 0]), ("eve", [])):
+        op = SelectFlows("", 10, principal)
+        case.backend.read(op)
+        assert [int(row.id[-1]) for row in op.rows] == wanted
