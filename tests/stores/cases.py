@@ -1,6 +1,7 @@
 """Backends to test, one of each kind, and jobs for them."""
 
 import itertools
+import sqlite3
 from pathlib import Path
 
 from polydomo.broker.jobs import job as states
@@ -38,6 +39,19 @@ class Case:
             backend = PostgresBackend(self.url)
         backend.open()
         return backend
+
+    def execute(self, statements: "list[str]") -> None:
+        """Changes the tables behind the back of the store, which is closed."""
+        if self.kind == "sqlite":
+            with sqlite3.connect(self.place / "jobs.db") as connection:
+                for statement in statements:
+                    connection.execute(statement)
+        else:
+            import psycopg
+
+            with psycopg.connect(self.url) as other:
+                for statement in statements:
+                    other.execute(statement.encode())
 
     def apply(self, *ops: Op) -> None:
         self.backend.apply(list(ops), self.epoch)

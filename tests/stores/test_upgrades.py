@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from polydomo.broker.flows import flow as states
 from polydomo.broker.jobs.job import Job, scoped_key
 from polydomo.broker.jobs.ops import Insert, PutSchedule, ScheduleRow
+from polydomo.model.flow import Flow
 from polydomo.model.principals import SCHEDULES
 from polydomo.stores.checks import first_checks, job_damage
 from polydomo.stores.sql_ops import CHECKS, COLUMNS
 from polydomo.stores.sqlite import SqliteBackend
+from tests.stores.cases import Case
+from tests.stores.test_flows import Running, growth, part
 
 
 def old_store(path: Path, version: int) -> None:
@@ -68,3 +72,25 @@ def test_keys_and_schedules_get_principals(tmp_path: Path, version: int) -> None
             assert row[CHECKS] and not job_damage(row[:-1], row[CHECKS], False)
         key = connection.execute("SELECT key FROM jobs WHERE id = 'A'").fetchone()[0]
     assert key == scoped_key("alice", b"echo", "invoice-7")
+
+
+def test_flows_of_version_4_can_grow(case: Case) -> None:
+    if case.kind == "memory":
+        pytest.skip("a store in memory has no older version")
+    flow = Flow("f")
+    flow.call("work", name="a")
+    running = Running(case, flow)
+    prefix = "" if case.kind == "sqlite" else "polydomo."
+    case.backend.release(case.epoch)
+    case.backend.close()
+    statements = [f"ALTER TABLE {prefix}flows DROP COLUMN {name}" for name in ("added", "added_edges")]
+    statements += [f"ALTER TABLE {prefix}flow_nodes DROP COLUMN {name}" for name in ("grown", "replaces")]
+    statements += [f"UPDATE {prefix}lease SET schema = 4"]
+    case.execute(statements)
+    case.backend = case.another()
+    case.epoch = case.backend.acquire("a", "tcp://a", 60.0).epoch
+    assert running.state().damage == ""
+    running.grow("a", growth(part()))
+    running.end("0/x")
+    running.end("0/y")
+    assert (running.state().state, running.state().total) == (states.DONE, 3)
