@@ -477,7 +477,8 @@ def test_flows_of_one_principal_are_listed(case: Case) -> None:
         made = growth(part())
         made.principal = principal
         case.apply(StartFlow(made.row(f"01KDVDNA00000000000000000{number}", 100.0 + number), made))
-    for principal, wanted in ((None, [2, 1, 0]), ("ann", [2, 0]), ("eve", [])):
+    cases: list[tuple[str | None, list[int]]] = [(None, [2, 1, 0]), ("ann", [2, 0]), ("eve", [])]
+    for principal, wanted in cases:
         op = SelectFlows("", 10, principal)
         case.backend.read(op)
         assert [int(row.id[-1]) for row in op.rows] == wanted
