@@ -478,7 +478,7 @@ def test_flows_of_one_principal_are_listed(case: Case) -> None:
         made.principal = principal
         case.apply(StartFlow(made.row(f"01KDVDNA00000000000000000{number}", 100.0 + number), made))
     cases: list[tuple[str | None, list[int]]] = [(None, [2, 1, 0]), ("ann", [2, 0]), ("eve", [])]
-    for principal, wanted in cases:
-        op = SelectFlows("", 10, principal)
+    for owner, wanted in cases:
+        op = SelectFlows("", 10, owner)
         case.backend.read(op)
         assert [int(row.id[-1]) for row in op.rows] == wanted
