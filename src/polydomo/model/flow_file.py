@@ -124,9 +124,8 @@ def _in_order(described: "dict[str, Row]") -> "list[str]":
             needed_by.setdefault(other, []).append(name)
     places = {name: place for place, name in enumerate(described)}
     listed = list(described)
-    ready = [
-        places[name] for name, count in left.items() if not count
-    ]  # a heap: the order of the file is kept where possible
+    # A heap, which keeps the order of the file.
+    ready = [places[name] for name, count in left.items() if not count]
     ordered: list[str] = []
     while ready:
         name = listed[heappop(ready)]

@@ -27,9 +27,8 @@ class Flows:
         self._settling: set[str] = set()  # flows with a ``Settle`` under way
         self._doubtful: set[str] = set()  # flows of which an answer may have been lost
         self._watchers: dict[str, list[Watcher]] = {}
-        self._sizes: dict[
-            str, tuple[int, int]
-        ] = {}  # nodes and edges of flows that grow, with those that are being stored
+        # Nodes and edges of flows that grow, with those that are being stored.
+        self._sizes: dict[str, tuple[int, int]] = {}
         jobs.on_settled = self.settled
 
     # --- leadership
