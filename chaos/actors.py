@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable, Generator
 
 from chaos import foreign_peers, web
-from chaos.calls import ECHO, EVERYTHING, FAR, POISON, SLOW, SLOWEST, STREAM, Caller, Options, named, pieces
+from chaos.calls import CHAIN, ECHO, EVERYTHING, FAR, POISON, SLOW, SLOWEST, STREAM, Caller, Options, named, pieces
 from chaos.duplicate_replies import watched
 from chaos.record import Record
 from chaos.security import proof
 from polydomo import AsyncClient, AsyncWorker, Call, CallError, Client
 from polydomo.protocols import registry
+
+POOL_CALLS = 100  # of a process of the pool, after which it is replaced
 
 # --- clients of the library -------------------------------------------------------------------------------------------------
 
@@ -93,14 +95,21 @@ def blocking_client(options: Options) -> None:
 # --- workers of the library -------------------------------------------------------------------------------------------------
 
 
-def library_worker(options: Options, protocol: str) -> None:
-    asyncio.run(_library_worker(options, protocol))
+def library_worker(options: Options, protocol: str, processes: bool = False) -> None:
+    asyncio.run(_library_worker(options, protocol, processes))
 
 
-async def _library_worker(options: Options, protocol: str) -> None:
+async def _library_worker(options: Options, protocol: str, processes: bool) -> None:
     url, security = proof(options.url, security_of(options))
     worker = AsyncWorker(
-        url, protocol, security=security, concurrency=options.lanes, beat=options.beat, grace=options.timeout
+        url,
+        protocol,
+        security=security,
+        concurrency=1 if processes else options.lanes,
+        processes=options.lanes if processes else 0,
+        max_calls=POOL_CALLS if processes else 0,
+        beat=options.beat,
+        grace=options.timeout,
     )
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     dice = random.Random(options.seed)
@@ -131,6 +140,12 @@ async def _library_worker(options: Options, protocol: str) -> None:
         options.record.executing(named(call.body))
         os.kill(os.getpid(), signal.SIGKILL)
         return b""
+
+    if protocol == "dcp":
+
+        @worker.service(CHAIN)
+        async def chain(call: Call) -> object:
+            return call.forward(ECHO, call.body)
 
     await worker.run()
 
@@ -180,6 +195,7 @@ def main() -> None:
         ("worker", "websocket"): web.websocket_worker,
         ("worker", "pyzmq-curve"): foreign_peers.mdp1_worker,
         ("worker", "far"): far_worker,
+        ("worker", "pool"): lambda options: library_worker(options, "dcp", processes=True),
         ("worker", "pyzmq-mdp1"): foreign_peers.mdp1_worker,
         ("worker", "pyzmq-mdp2"): foreign_peers.mdp2_worker,
         ("worker", "pynng-memo"): foreign_peers.memo_worker,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from chaos.calls import ECHO, SLOW
 from chaos.proxy import BOTH, DOWN, UP, Route, Weather
 from chaos.raw import SIGNATURE, SP_REQ, Peer, greeting
-from chaos.stage import Actor, Stage
+from chaos.stage import POOL, Actor, Stage
 
 Harm = Callable[[Stage, random.Random], Awaitable[bool | None]]
 
@@ -63,6 +63,16 @@ async def kill_client(stage: Stage, dice: random.Random) -> None:
 @fault("worker killed", 3.0)
 async def kill_worker(stage: Stage, dice: random.Random) -> None:
     pick_actor(stage, dice, "worker").send(signal.SIGKILL)
+
+
+@fault("process of a pool killed", 2.0)
+async def kill_pool_process(stage: Stage, dice: random.Random) -> bool:
+    running = stage.actors[f"worker-{POOL}"].descendants()
+    if not running:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(dice.choice(running), signal.SIGKILL)
+    return True
 
 
 @fault(KILLS_BROKER, 0.7)

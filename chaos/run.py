@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 from chaos import report
+from chaos.calls import CHAIN, ECHO, FAR, SLOW, STREAM
 from chaos.faults import FAULTS, Fault
 from chaos.record import Tally
 from chaos.report import Report
@@ -161,7 +162,10 @@ async def play(stage: Stage, options: argparse.Namespace, tell: Tell) -> Report:
     finally:
         await stage.close()
     tell("reading the records and the journal")
-    found.judge(Tally.of(stage.directory))
+    tally = Tally.of(stage.directory)
+    found.judge(tally)
+    answered = {call.service for call in tally.calls.values() if call.outcome == "reply"}
+    found.must("services without any reply", sorted({ECHO, CHAIN, SLOW, STREAM, FAR} - answered))
     found.audited, breaches = report.audit(stage.data)
     found.must("broken rules of the journal", breaches)
     return found

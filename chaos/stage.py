@@ -30,7 +30,8 @@ LIBRARY = tuple(registry.names())
 STRANGERS = ("pyzmq-mdp1", "pyzmq-mdp2", "pynng-memo", "http", "websocket")
 ENCRYPTED = ("curve", "tls", "pyzmq-curve")  # MDX of the library with CURVE and inside TLS; MDP/0.1 of pyzmq with CURVE
 CLIENTS = (*LIBRARY, "blocking", *STRANGERS, *ENCRYPTED)
-WORKERS = (*LIBRARY, *STRANGERS, *ENCRYPTED)
+POOL = "pool"  # DCP of the library, with functions that run in processes
+WORKERS = (*LIBRARY, *STRANGERS, *ENCRYPTED, POOL)
 ONE_CONNECTION = ("mdx", "dcp", "emqp")  # protocols whose workers hold several calls at a time
 KEYS = "CHAOS_KEYS"  # the environment variable that names the directory with keys and certificates
 ACCESS = """
@@ -128,10 +129,21 @@ class Actor:
         caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
         return self.process.poll() is not None or bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
+    def descendants(self) -> list[int]:
+        """The processes that its own ones started: of a pool, those that run functions."""
+        try:
+            return [grandchild for child in children(self.process.pid) for grandchild in children(child)]
+        except OSError:
+            return []  # one of them has just ended
+
     def send(self, number: signal.Signals) -> None:
         if self.process.poll() is None:
             self.process.send_signal(number)
             self.frozen = number == signal.SIGSTOP or (self.frozen and number != signal.SIGCONT)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @dataclass
@@ -384,6 +396,7 @@ class Stage:
         for protocol in ("mdx", "mdp1", "mdp2"):
             wanted[protocol] *= OWN_SERVICES
         wanted["mdx"] *= 3  # NULL, CURVE and TLS
+        wanted["dcp"] *= 2  # and the pool's
         for protocol in ("mdp1", "mdp2"):
             wanted[protocol] += 2 * seats  # pyzmq's, for echo and slow
         wanted["mdp1"] += 2 * seats  # pyzmq's with CURVE

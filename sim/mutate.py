@@ -5,7 +5,15 @@ It prints the rows of the table in docs/reliability.md.
 
 import sys
 
-from sim import mutants, mutants_around, mutants_authority, mutants_credit, mutants_greedy, mutants_security
+from sim import (
+    mutants,
+    mutants_around,
+    mutants_authority,
+    mutants_chains,
+    mutants_credit,
+    mutants_greedy,
+    mutants_security,
+)
 from sim.breaking import MUTANTS, Mutant
 from sim.run import run_seed
 
@@ -18,6 +26,7 @@ __all__ = [
     "mutants",
     "mutants_around",
     "mutants_authority",
+    "mutants_chains",
     "mutants_credit",
     "mutants_greedy",
     "mutants_security",

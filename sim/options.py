@@ -142,6 +142,7 @@ FAULTS: dict[str, tuple[float, float]] = {
 }
 
 FORWARD_TO = b"last"  # the service to which DCP workers forward
+ONWARD = b"onward"  # the last frame of a request that was forwarded with metadata of the worker
 
 
 def draw(seed: int) -> Options:

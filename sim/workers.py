@@ -8,7 +8,7 @@ from polydomo.protocols.dcp.ends import DcpWorkerEnd
 from polydomo.protocols.ends import Cancelled, Delivery, Dismissed, Event, Revoked, WorkerEnd
 from polydomo.protocols.mdp.ends import Mdp1WorkerEnd
 from sim.http_ends import HttpWorkerEnd, worker_end
-from sim.options import FORWARD_TO
+from sim.options import FORWARD_TO, ONWARD
 from sim.peers import Line, NngSocket, Peer
 from sim.record import OUTSIDE, TAG
 
@@ -188,6 +188,10 @@ class Worker(Peer):
         judged = not options.bridged or options.siblings
         if judged and OUTSIDE in b"".join(delivery.body) and (delivery.service or self.services[0]) == FORWARD_TO:
             world.breach("trespass", f"{self.name} got a request whose origin may not call {FORWARD_TO!r}")
+        if delivery.body[-1:] == [ONWARD] and delivery.metadata is not None and not options.bridged:
+            world.count("metadata of a chain")
+            if delivery.metadata != [ONWARD, tag.encode()]:
+                world.breach("chain", f"{self.name} got the metadata {delivery.metadata!r} with a forwarded request")
         trouble = world.troubled
         partials = rng.randint(1, 4) if rng.random() < options.partials else 0
         world.executions += 1
@@ -245,7 +249,10 @@ class Worker(Peer):
         ):
             self.note("forward", execution.tag, execution.number)
             self.world.count("forward")
-            end.forward(delivery, FORWARD_TO, delivery.body)
+            if delivery.metadata and not delivery.job:
+                end.forward(delivery, FORWARD_TO, [*delivery.body, ONWARD], [ONWARD, execution.tag.encode()])
+            else:  # the client speaks another protocol: "metadata" is the client's
+                end.forward(delivery, FORWARD_TO, delivery.body)
             line.flush()
             return
         for number in range(execution.sent, execution.partials):
