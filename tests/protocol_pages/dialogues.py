@@ -44,6 +44,22 @@ def mdp(url: str) -> Dialogue:
     return dialogue
 
 
+def mdp2(url: str) -> Dialogue:
+    dialogue = Dialogue()
+    with Speaker(dialogue, "worker", url) as worker, Speaker(dialogue, "client", url) as client:
+        worker.sends("READY", b"MDPW02", b"\x01", b"upper")
+        client.sends("REQUEST", b"MDPC02", b"\x01", b"upper", b"hello")
+        address = worker.gets("REQUEST")[2]
+        dialogue.names[address] = "client"
+        worker.sends("PARTIAL", b"MDPW02", b"\x03", address, b"", b"HE")
+        client.gets("PARTIAL")
+        worker.sends("FINAL", b"MDPW02", b"\x04", address, b"", b"LLO")
+        client.gets("FINAL")
+        worker.sends("HEARTBEAT", b"MDPW02", b"\x05")
+        worker.sends("DISCONNECT", b"MDPW02", b"\x06")
+    return dialogue
+
+
 def mdx(url: str) -> Dialogue:
     dialogue = Dialogue()
     with Speaker(dialogue, "worker", url) as worker, Speaker(dialogue, "client", url) as client:
@@ -173,3 +189,4 @@ DIALOGUES: dict[str, Callable[[str], Dialogue]] = {
     "memo01": memo01,
     "dbp": dbp,
 }
+FURTHER: dict[str, dict[str, Callable[[str], Dialogue]]] = {"mdp": {"mdp2": mdp2}}  # on the page of another one

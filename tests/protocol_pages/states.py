@@ -84,6 +84,38 @@ MDP = Machine(
     settings=FAST,
 )
 
+_W2 = b"MDPW02"
+_BYE2 = ((_W2, b"\x06"),)
+MDP2 = Machine(
+    "a worker's connection in MDP/0.2",
+    {**WORKER, "lost": "expired"},
+    (
+        T("new", "READY", "", "idle", (_W2, b"\x01", b"walk")),
+        T("new", "HEARTBEAT", "DISCONNECT", "over", (_W2, b"\x05"), hears=_BYE2),
+        T("new", "FINAL", "DISCONNECT", "over", (_W2, b"\x04", b"nobody", b"", b"x"), hears=_BYE2),
+        T("new", "DISCONNECT", "", "over", (_W2, b"\x06")),
+        T("idle", "HEARTBEAT", "", "idle", (_W2, b"\x05")),
+        T(
+            *("idle", "a request is queued", "REQUEST", "busy"),
+            client=(b"MDPC02", b"\x01", b"walk", b"x"),
+            hears=((_W2, b"\x02", MORE),),
+        ),
+        T("idle", "READY", "DISCONNECT", "over", (_W2, b"\x01", b"walk"), hears=_BYE2),
+        T("idle", "DISCONNECT", "", "over", (_W2, b"\x06")),
+        T("idle", SILENCE, "", "lost", lost=True),
+        T("idle", STOP, "DISCONNECT", "over", hears=_BYE2, stops=True),
+        T("busy", "PARTIAL", "", "busy", (_W2, b"\x03", None, b"", b"part")),
+        T("busy", "FINAL", "", "idle", (_W2, b"\x04", None, b"", b"y")),
+        T("busy", "HEARTBEAT", "", "busy", (_W2, b"\x05")),
+        T("busy", "DISCONNECT", "", "over", (_W2, b"\x06")),
+        T("lost", "HEARTBEAT", "DISCONNECT", "over", (_W2, b"\x05"), hears=_BYE2),
+        T("lost", "READY", "DISCONNECT", "over", (_W2, b"\x01", b"walk"), hears=_BYE2),
+    ),
+    request=2,
+    skip=(_W2, b"\x05"),
+    settings=FAST,
+)
+
 _W = b"MDXW01"
 _BYE = ((b"MDPW02", b"\x06"),)
 MDX = Machine(
@@ -241,4 +273,4 @@ MEMO01 = Machine(
     tuning={"memo_idle": 1.5},
     nng=True,
 )
-MACHINES = {"mdp": MDP, "mdx": MDX, "dcp": DCP, "emqp": EMQP, "memo01": MEMO01, "dbp": DBP}
+MACHINES = {"mdp": MDP, "mdp2": MDP2, "mdx": MDX, "dcp": DCP, "emqp": EMQP, "memo01": MEMO01, "dbp": DBP}

@@ -81,6 +81,8 @@ class Walk:
             for fence in fences(self.machine, step.source):
                 self.take(fence)
         if step.lost:
+            if step.source == "idle" and not any(fences(self.machine, "idle")):
+                self.broker.wait_for("walk")
             self.broker.wait_for("walk", workers=0)
         if step.stops:
             self.broker.wait_for("walk")

@@ -5,7 +5,8 @@ The dialogue is what raw sockets and a real broker exchanged."""
 from pathlib import Path
 
 from polydomo import testing
-from tests.protocol_pages.dialogues import DIALOGUES
+from tests.protocol_pages.dialogue import Dialogue
+from tests.protocol_pages.dialogues import DIALOGUES, FURTHER
 from tests.protocol_pages.states import MACHINES
 from tests.statements.raw import PATIENT
 
@@ -15,6 +16,7 @@ END = "<!-- end of the dialogue -->\n"
 
 SUBJECTS = {
     "mdp": "A worker of MDP/0.1 offers `upper`, and a client calls it",
+    "mdp2": "The same in MDP/0.2 (RFC 18); the reply comes in two parts",
     "mdx": "A worker offers `upper`, and a client calls it; the reply comes in two parts",
     "dcp": "A worker that the broker does not know registers as `upper`, and a client calls it",
     "emqp": "A worker of the queue `upper` and a client, both in the document's form",
@@ -70,16 +72,27 @@ LEGENDS = {
 
 
 def section(name: str) -> str:
-    machine = MACHINES[name]
     with testing.broker(settings=PATIENT) as broker:
         dialogue = DIALOGUES[name](broker.url)
+        further = {other: play(broker.url) for other, play in FURTHER.get(name, {}).items()}
     legend = "".join(f"| {notation} | {meaning} |\n" for notation, meaning in LEGENDS[name].items())
     return (
         f"{BEGIN}## A dialogue\n\n{SUBJECTS[name]}. Raw sockets and a broker exchanged these messages:\n\n"
-        f"```text\n{dialogue.text()}```\n\n| notation | meaning |\n|---|---|\n{legend}\n"
+        f"```text\n{dialogue.text()}```\n\n| notation | meaning |\n|---|---|\n{legend}\n{diagrams(name, dialogue)}"
+        + "".join(
+            f"\n{SUBJECTS[other]}:\n\n```text\n{found.text()}```\n\n{diagrams(other, found)}"
+            for other, found in further.items()
+        )
+        + END
+    )
+
+
+def diagrams(name: str, dialogue: Dialogue) -> str:
+    machine = MACHINES[name]
+    return (
         f"```mermaid\n{dialogue.diagram()}```\n\n"
         f"The states of {machine.of}. A label is what the peer sends or what happens and, after the slash, what the broker sends to it:\n\n"
-        f"```mermaid\n{machine.diagram()}```\n{END}"
+        f"```mermaid\n{machine.diagram()}```\n"
     )
 
 
