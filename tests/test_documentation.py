@@ -29,7 +29,7 @@ def example(name: str, url: str) -> str:
 
 
 def test_there_are_examples() -> None:
-    started = {"batches", "worker", "client", "async-client", "headers", "testing", "testing-jobs"}
+    started = {"worker", "client", "async-client", "headers", "testing", "testing-jobs"}
     assert set(EXAMPLES) == started | set(SELF_CONTAINED)
 
 
@@ -58,7 +58,7 @@ def test_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # Examples that need a broker only; their comments are what they print.
-SELF_CONTAINED = ("topics", "async-topics", "catalog", "schedule", "chain", "processes")
+SELF_CONTAINED = ("topics", "async-topics", "catalog", "schedule", "chain", "processes", "batches", "map")
 
 
 @pytest.mark.parametrize("name", SELF_CONTAINED)

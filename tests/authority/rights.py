@@ -235,6 +235,7 @@ HTTP: dict[str, list[Try]] = {
         ("GET", f"/v1/jobs/{JOB}", b"", CALL),
         ("GET", f"/v1/jobs/{JOB}/result", b"", CALL),
         ("DELETE", f"/v1/jobs/{JOB}", b"", CALL),
+        ("POST", "/v1/jobs", b'{"service":"secret","frames":["x"]}', CALL),
     ],
     "/v1/flows": [
         ("GET", "/v1/flows", b"", INSPECT),

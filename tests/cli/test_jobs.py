@@ -26,6 +26,34 @@ def said(broker: shell.Broker, *words: str, status: int = 0) -> str:
     return result.stdout.decode().strip()
 
 
+def test_submit_each_line(broker: shell.Broker, tmp_path: Path) -> None:
+    (tmp_path / "bodies").write_bytes(b"one\n\nthree\xff\n")
+    words = (
+        "submit",
+        "lines",
+        "--each-line",
+        str(tmp_path / "bodies"),
+        "--idempotency-key",
+        "monday",
+        "--priority",
+        "4",
+    )
+    ids = said(broker, *words).split()
+    assert len(ids) == 2
+    assert json.loads(said(broker, *words, "--json")) == [{"job": id} for id in ids]
+    rows = [json.loads(said(broker, "job", id, "--json")) for id in ids]
+    assert [(row["key"], row["body_bytes"], row["priority"]) for row in rows] == [
+        ("monday-1", 3, 4),
+        ("monday-3", 6, 4),
+    ]
+    piped = shell.run("submit", "lines", "--each-line", "-", stdin=b"a\nb\nc", POLYDOMO_TO=broker.url)
+    assert len(piped.stdout.split()) == 3
+    wrong = shell.run("submit", "lines", "body", "--each-line", "-", POLYDOMO_TO=broker.url)
+    assert wrong.returncode == 2 and "the bodies are the lines" in complaint(wrong)
+    missing = shell.run("submit", "lines", "--each-line", str(tmp_path / "missing"), POLYDOMO_TO=broker.url)
+    assert missing.returncode == 2 and "cannot read" in complaint(missing)
+
+
 def test_submit_work_and_result(broker: shell.Broker, tmp_path: Path) -> None:
     job = said(broker, "submit", "upper", "hello", "--idempotency-key", "k1", "--priority", "3")
     assert said(broker, "submit", "upper", "hello", "--idempotency-key", "k1") == job

@@ -65,6 +65,7 @@ def honest() -> "dict[str, list[bytes]]":
             "ttl_us": 10**6,
             "retries": {"attempts": 2},
         },
+        b"polydomo.submit.many": {"service": "kept", "jobs": [{"id": id, "sizes": [1, 2]}, {"key": "k", "sizes": [1]}]},
         b"polydomo.schedule": {"name": "n", "service": "kept", "when": "*/5 * * * *", "zone": "UTC", "missed": "skip"},
         b"polydomo.jobs": {"state": "dead", "limit": 10},
         b"polydomo.drop": {"all": True},

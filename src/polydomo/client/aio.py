@@ -1,15 +1,18 @@
 """The asyncio client."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypedDict
 
+from polydomo.client.bulk import Body, BulkSubmission, frames_of_body
 from polydomo.client.catalog import AsyncCatalog
 from polydomo.client.flows import AsyncFlowRun, FlowClient
 from polydomo.client.jobs import NOT_LEADER, JobClient, JobOptions, Times
+from polydomo.client.mapping import map_async
 from polydomo.client.message import Frame, Headers, Result, encode, frames_of
 from polydomo.client.pending import OnProgress, Pending, Single, Stream
 from polydomo.client.pool import ExclusivePool, Pool, PooledConnection, SharedPool
@@ -24,6 +27,7 @@ from polydomo.limits import (
     CONNECT_TIME,
     DBP_ANSWER_TIME,
     DBP_BEAT,
+    MAP_OUTSTANDING,
     MAX_JOB_KEY,
     MAX_SERVICE_NAME,
     POOL_CONNECTIONS,
@@ -290,6 +294,57 @@ class AsyncClient:
         """
         options = JobOptions(key, delay, at, priority, ttl, retries, run_timeout, group, near)
         return await self.jobs.submit(service, frames_of(body, arguments), options, self._patience(timeout))
+
+    async def submit_jobs(
+        self,
+        service: str | bytes,
+        bodies: Iterable[Body],
+        *,
+        keys: Iterable[str] | None = None,
+        delay: float | None = None,
+        at: datetime | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        retries: "int | JobBackoff | None" = None,
+        run_timeout: float | None = None,
+        timeout: float | None = None,
+        group: str = "",
+        near: str = "",
+    ) -> list[str]:
+        """Submits a durable job for each body and returns their ids in the same order, once the broker has stored all of them.
+
+        A body is a frame, a list of frames, or a mapping: the named arguments of a typed service. The jobs are sent in messages of up to
+        1,000, and the broker writes them to disk together. ``keys`` has an idempotency key for each; the other options are those of
+        ``submit_job``, for all jobs. A message is repeated if the connection breaks, which never creates a second job. If the broker
+        refuses a job, CallFailed names its body; jobs of other messages may have been stored.
+        """
+        options = JobOptions(None, delay, at, priority, ttl, retries, run_timeout, group, near)
+        return await BulkSubmission(self.jobs, service, options, self._patience(timeout)).run(bodies, keys)
+
+    async def map(
+        self,
+        service: str | bytes,
+        bodies: Iterable[Body] | AsyncIterable[Body],
+        *,
+        outstanding: int = MAP_OUTSTANDING,
+        in_order: bool = True,
+        return_errors: bool = False,
+        **options: Any,
+    ) -> AsyncGenerator[Any, None]:
+        """Calls ``service`` for each body, with at most ``outstanding`` calls open, and yields the results in the order of the bodies.
+
+        With ``in_order=False``, it yields pairs as calls end: the number of the body, from 0, and its result. A call that fails raises
+        its error when its turn comes, and the open calls are cancelled. With ``return_errors``, the error is yielded instead of a
+        result, and the others go on. A body is one of ``submit_jobs``; ``options`` are those of ``call``, such as ``timeout``, which
+        counts for each call from when it is sent. Bodies are read as calls end, so there may be any number of them.
+        """
+        calls = map_async(
+            lambda body: self.call(service, *frames_of_body(body), **options),
+            bodies, outstanding, in_order, return_errors,
+        )  # fmt: skip
+        async with contextlib.aclosing(calls):
+            async for number, outcome in calls:
+                yield outcome if in_order else (number, outcome)
 
     async def job(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
         """Information about a job: its state, attempts, times, and failed attempts. Raises NoSuchJob."""

@@ -1,6 +1,7 @@
 """The blocking client: the asyncio client on an event loop in a background thread."""
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from datetime import datetime
 from types import TracebackType
@@ -8,14 +9,16 @@ from typing import Any, Self
 
 from polydomo.client.aio import AsyncClient
 from polydomo.client.background import Background
+from polydomo.client.bulk import Body, frames_of_body
 from polydomo.client.flows import FlowRun
+from polydomo.client.mapping import map_blocking
 from polydomo.client.message import Frame, Headers, Result
 from polydomo.client.pending import OnProgress
 from polydomo.client.registered import BlockingRegisteredService
 from polydomo.client.retry import Retries
 from polydomo.client.security import Security
 from polydomo.client.topics import BlockingSubscription
-from polydomo.limits import CALL_TIME, CONNECT_TIME, DBP_BEAT, POOL_CONNECTIONS
+from polydomo.limits import CALL_TIME, CONNECT_TIME, DBP_BEAT, MAP_OUTSTANDING, POOL_CONNECTIONS
 from polydomo.model.flow import Flow
 from polydomo.model.retry_policy import Backoff as JobBackoff
 from polydomo.protocols import registry
@@ -267,6 +270,59 @@ class Client:
                 **arguments,
             )
         )
+
+    def submit_jobs(
+        self,
+        service: str | bytes,
+        bodies: Iterable[Body],
+        *,
+        keys: Iterable[str] | None = None,
+        delay: float | None = None,
+        at: datetime | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        retries: "int | JobBackoff | None" = None,
+        run_timeout: float | None = None,
+        timeout: float | None = None,
+        group: str = "",
+        near: str = "",
+    ) -> list[str]:
+        """Submits a durable job for each body and returns their ids once all are stored; see ``AsyncClient.submit_jobs``."""
+        return self._background.run(
+            self._client.submit_jobs(
+                service,
+                bodies,
+                keys=keys,
+                delay=delay,
+                at=at,
+                priority=priority,
+                ttl=ttl,
+                retries=retries,
+                run_timeout=run_timeout,
+                timeout=timeout,
+                group=group,
+                near=near,
+            )
+        )
+
+    def map(
+        self,
+        service: str | bytes,
+        bodies: Iterable[Body],
+        *,
+        outstanding: int = MAP_OUTSTANDING,
+        in_order: bool = True,
+        return_errors: bool = False,
+        **options: Any,
+    ) -> Iterator[Any]:
+        """Calls ``service`` for each body, with at most ``outstanding`` calls open, and yields the results; see ``AsyncClient.map``."""
+        calls = map_blocking(
+            lambda body: self.submit(service, *frames_of_body(body), **options),
+            bodies, outstanding, in_order, return_errors,
+        )  # fmt: skip
+        with contextlib.closing(calls):
+            for number, outcome in calls:
+                yield outcome if in_order else (number, outcome)
 
     def job(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
         """Information about a job; see ``AsyncClient.job``."""

@@ -5,14 +5,26 @@ Each is a request to one of the built-in job services (``broker/jobs/services.py
 
 from typing import Final
 
-from polydomo.limits import MAX_RESULT_WAIT
-from polydomo.model.job_messages import Row, body_of, read_message, write_message
+from polydomo.errors import SettingError
+from polydomo.limits import MAX_RESULT_WAIT, SUBMIT_PART
+from polydomo.model.job_messages import Row, body_of, read_header, read_message, write_message
 from polydomo.model.outcomes import KEY_REUSED
 from polydomo.model.records import Request
 from polydomo.web.call import NO_STORE, CallPlan, duration, fail
-from polydomo.web.content import FRAMES_JSON, JSON, MULTIPART, OCTETS, TEXT, choose, response_body
+from polydomo.web.content import (
+    FRAMES_JSON,
+    JSON,
+    LINES,
+    MULTIPART,
+    OCTETS,
+    TEXT,
+    body_from_json,
+    choose,
+    dump,
+    response_body,
+)
 from polydomo.web.session import Endpoint, Exchange, HttpSession, problem_headers
-from polydomo.wire.frames import Body, frame
+from polydomo.wire.frames import Body, frame, split
 from polydomo.wire.http.head import HttpError, RequestHead
 
 OFFERED: Final = (OCTETS, TEXT, MULTIPART, JSON, FRAMES_JSON)
@@ -98,14 +110,69 @@ def submit(session: HttpSession, service: bytes, body: bytes, plan: CallPlan) ->
     ask(session, "submit", header, exchange, body or body_of([]))
 
 
-class JobsEndpoint(Endpoint):
-    """``/v1/jobs``, ``/v1/jobs/{id}`` and ``/v1/jobs/{id}/result``."""
+def submit_lines(session: HttpSession, body: bytes) -> None:
+    """``POST /v1/jobs``: a job on each line. Raises HttpError."""
+    rows: list[Row] = []
+    bodies: list[bytes] = []
+    for number, line in enumerate(body.splitlines(), 1):
+        if line.strip():
+            try:
+                row, frames = read_line(line)
+            except (ValueError, SettingError, RecursionError) as error:
+                raise HttpError(400, f"line {number}: {error}", close=False) from None
+            rows.append(row)
+            bodies += frames
+    if not rows:
+        raise HttpError(400, "the body has no jobs; send a JSON object on each line", close=False)
+    if len(rows) > SUBMIT_PART:
+        raise HttpError(
+            413, f"{len(rows):,} jobs; the limit of one request is {SUBMIT_PART:,} (SUBMIT_PART)", close=False
+        )
+    ask(session, "submit.many", {"jobs": rows}, ManyExchange(session), frame(b"".join(bodies), False))
 
-    methods: "tuple[str, ...]" = ("GET", "HEAD", "DELETE")
+
+def read_line(line: bytes) -> "tuple[Row, list[bytes]]":
+    """A job as ``polydomo.submit.many`` takes it, and its frames. Raises ValueError and SettingError."""
+    row = read_header(line)
+    given = [name for name in ("frames", "args") if name in row]
+    if len(given) != 1:
+        raise ValueError("give the body as `frames`, a list, or the named arguments as `args`, an object")
+    if given == ["args"]:
+        arguments = row.pop("args")
+        if not isinstance(arguments, dict):
+            raise ValueError("args must be an object")
+        frames = [dump(arguments)]
+    else:
+        frames = split(body_from_json(row.pop("frames"))) or [b""]
+    row["sizes"] = [len(one) for one in frames]
+    return row, frames
+
+
+class ManyExchange(JobExchange):
+    """The answer to ``POST /v1/jobs``: 202, and a line for each job in the same order."""
+
+    def answered(self, request: Request, header: Row, content: bytes) -> None:
+        jobs, repeated, failed = header["jobs"], header["repeated"], header["failed"]
+        assert isinstance(jobs, list) and isinstance(repeated, list) and isinstance(failed, list)
+        known = set(repeated)
+        rows: list[Row] = [{"job": id, "repeated": number in known} for number, id in enumerate(jobs)]
+        for number, code, text in failed:
+            rows[number] = {"error": code, "text": text}
+        self.session.reply(202, LINES, b"".join([dump(row) + b"\n" for row in rows]))
+
+
+class JobsEndpoint(Endpoint):
+    """``/v1/jobs`` (with POST: new jobs), ``/v1/jobs/{id}`` and ``/v1/jobs/{id}/result``."""
+
+    methods: "tuple[str, ...]" = ("GET", "HEAD", "POST", "DELETE")
 
     def serve(self, session: HttpSession, head: RequestHead, path: "list[str]", body: bytes) -> None:
         parameters = head.parameters()
-        if path in ([], [""]):
+        if head.method == "POST":
+            if path not in ([], [""]):
+                raise HttpError(405, "POST /v1/jobs submits jobs", close=False)
+            submit_lines(session, body)
+        elif path in ([], [""]):
             if head.method == "DELETE":
                 raise HttpError(405, "DELETE /v1/jobs/ID cancels a job", close=False)
             whole = parameters.get("page", "") == "1"  # with the counts of all states

@@ -32,3 +32,18 @@ def test_a_client_over_its_rate_that_leaves_leaves_no_timer(refuses: bool) -> No
     hasty.close()
     world.broker.end_turn()
     assert world.broker.access.resume_at == 0.0
+
+
+def test_a_message_with_several_jobs_counts_as_many_calls() -> None:
+    world = limited()
+    jobs = b'{"service":"echo","jobs":[%b]}\n' % b",".join([b'{"sizes":[0]}'] * 5)
+    for body, seconds in ((jobs, 4.0), (b'{"jobs":', 1.0)):
+        hasty = client(world, refuses=True)
+        hasty.ask(body, b"polydomo.submit.many")
+        assert hasty.ask(b"too soon") is None
+        world.wait(seconds - 0.5)
+        assert hasty.ask(b"too soon") is None
+        world.wait(1.6)
+        assert hasty.ask() is not None
+        hasty.close()
+        world.wait(5.0)

@@ -19,7 +19,7 @@ from polydomo.broker.builtin.service import (
 from polydomo.broker.cluster import merging
 from polydomo.broker.flows import services as flow_services
 from polydomo.broker.guard.rules import ADMIN, CALL, INSPECT
-from polydomo.broker.jobs import services, titanic
+from polydomo.broker.jobs import services, submission, titanic
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.observe import inspection, problems
 from polydomo.broker.observe.history import query as history
@@ -27,6 +27,7 @@ from polydomo.broker.observe.parts import Parts
 from polydomo.broker.reserved_names import ACCEPT, JOIN
 from polydomo.broker.service_table import has_worker
 from polydomo.limits import MAX_CONTROL, MAX_LOG_QUERY
+from polydomo.model.bulk_messages import count_jobs
 from polydomo.model.job_messages import answer_body, error_header, read_message
 from polydomo.model.outcomes import ABANDON
 from polydomo.model.records import Request
@@ -295,7 +296,14 @@ def _jobs(parts: Parts) -> "list[BuiltinService]":
 
     return [
         # The right to call the service of the job; for `job`, `result` and `cancel` of another principal's job, admin.
-        job(b"polydomo.submit", ITSELF, "stores a [job](durability.md)", services.submit, uses_quota=True),
+        job(b"polydomo.submit", ITSELF, "stores a [job](durability.md)", submission.submit, uses_quota=True),
+        job(
+            b"polydomo.submit.many",
+            ITSELF,
+            "stores several [jobs](durability.md#many-jobs-at-once) in one transaction",
+            submission.submit_many,
+            uses_quota=True,
+        ).counted(lambda body: count_jobs(read_message(body, MAX_CONTROL)[0])),
         job(b"polydomo.job", ITSELF, "all information about the job `job`", services.show),
         job(
             b"polydomo.result",

@@ -66,6 +66,7 @@ class BuiltinService:
         "says",
         "service",
         "takes",
+        "units",
         "uses_quota",
         "variant",
         "variant_of",
@@ -97,8 +98,16 @@ class BuiltinService:
         self.takes = takes
         self.service = Service(name)  # of requests to it
         self.uses_quota = uses_quota  # a request to it counts against the principal's quota, as a call does
+        self.units: Callable[[Body], int] | None = (
+            None  # how many calls a request counts for; one if there is no function
+        )
         self.variant: BuiltinService | None = None  # the service for some bodies, such as those that change something
         self.variant_of: Callable[[bytes], bool] | None = None  # whether a body is one of those
+
+    def counted(self, units: "Callable[[Body], int]") -> "BuiltinService":
+        """Sets how many calls a request counts for. Returns this one."""
+        self.units = units
+        return self
 
     def for_bodies(self, test: "Callable[[bytes], bool]", variant: "BuiltinService") -> "BuiltinService":
         """Sets the service for bodies that pass the test. Returns this one."""

@@ -4,6 +4,8 @@ Without an access file there are no rules, and everything is allowed. With one, 
 of the broker's own principals are in ``authority``, those of built-in services in ``builtin/registry``.
 """
 
+from collections.abc import Callable
+
 from polydomo.broker.builtin.service import ITSELF, PROCESSES
 from polydomo.broker.guard import backpressure
 from polydomo.broker.guard.authority import CARRIED, own_allows
@@ -24,9 +26,11 @@ from polydomo.broker.guard.rules import (
 from polydomo.broker.interfaces import Nodes, Rights
 from polydomo.broker.reserved_names import MONITOR, is_reserved
 from polydomo.broker.state import State
+from polydomo.errors import SettingError
 from polydomo.limits import ACCESS_ANSWERS, RESUME_FRACTION
 from polydomo.model.principals import NAMED, accountable, is_own, named_by
 from polydomo.model.records import Request, Session
+from polydomo.wire.frames import Body
 
 __all__ = ["ADMIN", "BRIDGE", "CALL", "INSPECT", "OFFER", "PUBLISH", "REGISTER", "SUBSCRIBE", "TAP", "Access"]
 
@@ -223,9 +227,9 @@ class Access(Rights):
     def quota(self, principal: str) -> Quota:
         return self.rules.quota(accountable(principal)) if principal and self.rules is not None else NO_QUOTA
 
-    def spend(self, request: Request) -> bool:
-        """Counts a request against its origin's quota. Returns False, and counts nothing, if it exceeds the quota and the session cannot
-        be paused. If it uses up the quota, all connections of the principal are paused."""
+    def spend(self, request: Request, units: "Callable[[Body], int] | None" = None) -> bool:
+        """Counts a request against its origin's quota, as ``units`` of its body says or once. Returns False, and counts nothing, if it
+        exceeds the quota and the session cannot be paused. If it uses up the quota, all connections of the principal are paused."""
         session = request.session
         principal = accountable(request.origin)
         quota = self.quota(principal)
@@ -236,7 +240,7 @@ class Access(Rights):
             if over or not self._below(principal, 1.0, 0):
                 return False
         if quota.requests_per_second:
-            self._refill(principal, quota).tokens -= 1.0
+            self._refill(principal, quota).tokens -= 1.0 if units is None else _count(units, request)
         if not self._below(principal, 1.0, 1):
             for other in self._sessions(principal):
                 backpressure.pause(self._state, other, request.service)
@@ -285,6 +289,13 @@ class Access(Rights):
         usage.tokens = min(most, usage.tokens + (now - usage.then) * quota.requests_per_second)
         usage.then = now
         return usage
+
+
+def _count(units: "Callable[[Body], int]", request: Request) -> int:
+    try:
+        return units(request.body)
+    except SettingError:
+        return 1  # it will be refused
 
 
 def acting(session: Session, right: str) -> str:

@@ -2,6 +2,7 @@
 
 ``polydomo.submit``      a new job: ``service``, and optionally ``id``, ``key``, ``delay_us``, ``at``, ``priority``, ``ttl_us``,
                          ``retries``, ``timeout_us``, ``group`` and ``near``; answers once it is stored: ``job``, ``state``, ``repeated``
+``polydomo.submit.many`` several new jobs; answers once all are stored (``model.bulk_messages``). Both are in ``submission``
 ``polydomo.job``         all information about the job ``job``
 ``polydomo.result``      the result of ``job``, after at most ``wait_us``; the body is the worker's reply
 ``polydomo.cancel``      cancels ``job``, or the open request ``request``
@@ -18,28 +19,25 @@
 Each function here answers one of them, now or later, and raises SettingError. Those of ZeroMQ RFC 9 are in ``titanic``.
 """
 
-from polydomo.broker.guard.rules import CALL
 from polydomo.broker.jobs import job as states
-from polydomo.broker.jobs.durable import NOT_FOUND, OTHER_BODY, PENDING, Durable
+from polydomo.broker.jobs.durable import NOT_FOUND, PENDING, Durable
 from polydomo.broker.jobs.durable_order import order_of
 from polydomo.broker.jobs.job import Job, Row
 from polydomo.broker.jobs.ops import Op, ScheduleRow, Select, StoreError
 from polydomo.broker.jobs.preview import preview
-from polydomo.broker.reserved_names import is_reserved
+from polydomo.broker.jobs.submission import state_of
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_LISTED, MAX_RESULT_WAIT, MAX_SERVICE_NAME
 from polydomo.model.job_messages import (
-    Submission,
     read_count,
     read_duration,
     read_id,
     read_mark,
     read_service,
     read_text,
-    stored_body,
 )
 from polydomo.model.json_form import iso_time, microseconds
-from polydomo.model.outcomes import DENIED, KEY_REUSED
+from polydomo.model.outcomes import DENIED
 from polydomo.model.records import Request
 from polydomo.model.retry_policy import backoff_of
 from polydomo.wire.frames import Body, split
@@ -63,46 +61,6 @@ def accept(durable: Durable, request: Request, header: Row, content: bytes) -> N
     order = order_of(header, content)
     order.principal = request.origin
     durable.accept_relayed(request, order)
-
-
-def submit(durable: Durable, request: Request, header: Row, content: bytes) -> None:
-    wanted = Submission(header, content)
-    if is_reserved(wanted.service):
-        raise SettingError(
-            f"service: {wanted.service.decode(errors='replace')!r} is a built-in service, and cannot run jobs"
-        )
-    why = durable.state.rights.denial_of(request, CALL, wanted.service)
-    if why:
-        durable.fail(request, DENIED, why)
-        return
-    now = durable.now()
-    job = Job(wanted.id or durable.new_id(), wanted.service, wanted.body, now)
-    job.principal = request.origin
-    job.set_key(wanted.key)
-    _, job.trace = request.session.facts_of(request.ref)
-    job.priority = wanted.priority
-    job.due = max(now, wanted.at, now + wanted.delay)
-    job.expires = job.due + wanted.ttl if wanted.ttl else 0.0
-    job.run = wanted.run
-    job.backoff = wanted.backoff
-    job.group, job.near = wanted.group, wanted.near
-
-    def stored(found: Job | None, error: StoreError | None) -> None:
-        if found is None:
-            durable.refuse(request, error if error is not None else durable.jobs.not_leading())
-        elif found is not job and not job.repeats(found):
-            durable.fail(request, KEY_REUSED, OTHER_BODY)
-        else:
-            durable.answer(request, stored_body(found.id, state_of(found), found is not job))
-
-    durable.submit(job, stored)
-
-
-def state_of(job: Job) -> str:
-    """The state to show. An outcome that is not on disk yet is not shown."""
-    if job.phase == states.RECORDING:
-        return states.RUNNING
-    return job.phase if job.state == states.OPEN else job.state
 
 
 def content_size(body: Body) -> int:

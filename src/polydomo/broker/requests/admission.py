@@ -75,7 +75,12 @@ class Admission:
             if why:
                 outcomes.deny(asked, why)
                 return None
-            if builtin is not None and builtin.uses_quota and not session.is_sibling and not self._access.spend(asked):
+            if (
+                builtin is not None
+                and builtin.uses_quota
+                and not session.is_sibling
+                and not self._access.spend(asked, builtin.units)
+            ):
                 outcomes.refuse(state, asked, _over_quota(asked))
                 return None
             # Process 0 of this broker answers the others.
