@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.limits import CONNECT_TIME
 from polydomo.model.outcomes import GAVE_UP, INTERRUPTED, SHUTDOWN
+from polydomo.model.request_options import PLAIN, options_of
 from polydomo.protocols.ends import ClientEnd, Dismissed, Event, Failure, Reply
 from polydomo.protocols.memo.ends import MemoClientEnd
 from sim.clock import Event as Timer
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from sim.brokers import BrokerNode
     from sim.world import World
 
+KEYS = 3  # that calls name, if they prefer the worker that served their key last
 POOL = 3  # connections over a protocol without request ids
 REPEATABLE = (GAVE_UP, INTERRUPTED, SHUTDOWN)
 
@@ -137,7 +139,10 @@ class Client(Peer):
         self.open[call.key] = call
         if isinstance(line, Line):
             self.lines[line] = call
-        end.request(call.key, call.service, call.body(), call.deadline - self.now)
+        options = PLAIN
+        if self.options.near and self.rng.random() < self.options.near:
+            options = options_of(False, b"", b"", b"key %d" % self.rng.randrange(KEYS))
+        end.request(call.key, call.service, call.body(), call.deadline - self.now, options=options)
         self.note("asked", call.tag, call.service.decode(), line.name if isinstance(line, Line) else self.name)
         if self.protocol == "mdx" and self.rng.random() < self.options.repeating and self.world.troubled:
             self.world.count("repeated request")

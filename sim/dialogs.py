@@ -197,6 +197,9 @@ class MdxDialog(Dialog):
         super().heard(frames)
         if frames[0] == b"MDXC01" and frames[1] == b"WITHIN" and len(frames) > 5:
             frames = [frames[0], b"\x01", *frames[3:]]
+        if frames[0] == b"MDXC01" and frames[1] == b"WITH":
+            end = next((place for place in range(2, len(frames), 2) if not frames[place]), len(frames))
+            frames = [frames[0], b"\x01", *frames[end + 1 :]]
         if frames[0] == b"MDXC01" and frames[1] == b"CANCEL":
             self.cancelled(frames[2], frames[2] in self.open)
             self.open.pop(frames[2], None)

@@ -5,6 +5,7 @@ from typing import Any
 
 from polydomo.broker.broker import Broker
 from polydomo.broker.requests import credit, dispatch, outcomes
+from polydomo.broker.state import State
 from polydomo.broker.workers import registration
 from polydomo.model.records import DONE, Departure, Request, Service, Session, Worker
 from polydomo.protocols.dcp.session import DcpSession
@@ -222,3 +223,38 @@ def release_is_a_return(stack: ExitStack) -> None:
         return mutated
 
     swap(stack, EmqpSession, "_credit_message", make)
+
+
+NEAR = (*CREDIT, "near=0.8")
+
+
+@mutant("a request does not get the free worker that served its key last", *NEAR)
+def near_ignored(stack: ExitStack) -> None:
+    def make(pick: Any) -> Any:
+        return lambda state, service, request: dispatch.pick_worker(service, request)
+
+    swap(stack, dispatch, "pick_near", make)
+
+
+@mutant("a request waits at the worker that served its key last, although another one could start it", *NEAR)
+def near_waits(stack: ExitStack) -> None:
+    def make(pick: Any) -> Any:
+        def mutated(state: State, service: Service, request: Request) -> Worker:
+            last = state.affinity.worker_of(service, request.options.near)
+            return last if last is not None and last in service.prefetching else pick(state, service, request)
+
+        return mutated
+
+    swap(stack, dispatch, "pick_near", make)
+
+
+@mutant("a worker gets a request of a key that it served last, although it has no credit", *NEAR)
+def near_without_credit(stack: ExitStack) -> None:
+    def make(pick: Any) -> Any:
+        def mutated(state: State, service: Service, request: Request) -> Worker:
+            last = state.affinity.worker_of(service, request.options.near)
+            return last if last is not None and last in service.workers else pick(state, service, request)
+
+        return mutated
+
+    swap(stack, dispatch, "pick_near", make)

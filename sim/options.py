@@ -79,6 +79,7 @@ class Options:
     trespass: float = 0.0  # rate: a peer with few rights or none tries what it may not do
     unknown: float = 0.0  # fraction of calls to a service without workers
     slots: int = 1  # jobs that a worker connection asks for, if its protocol allows it
+    near: float = 0.0  # fraction of calls that name a key, whose last worker they prefer
     extended: float = 0.0  # fraction of ZMTP peers that announce polydomo's extensions
     credit: int = 1  # jobs that an MDX worker with extensions runs concurrently
     prefetch: int = 0  # jobs that it prefetches beyond those
@@ -206,6 +207,7 @@ def draw(seed: int) -> Options:
         options.siblings = True
     if rng.random() < 0.5:
         options.extended = rng.choice((0.5, 1.0))
+        options.near = rng.choice((0.0, 0.5))
         options.credit = rng.choice((1, 2, 4, 16))
         options.prefetch = rng.choice((0, 1, 4))
         options.cancelling = rng.choice((0.0, 0.1, 0.5))

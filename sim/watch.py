@@ -45,6 +45,7 @@ class Watcher:
         self._idle: dict[Worker, int] = {}  # the step since which it has been idle
         self._seats: dict[Worker, Session] = {}  # its connection: a worker on a new connection is last in the order
         self._served: dict[tuple[Service, Session], int] = {}  # number of the client's last dispatch from its queue
+        self._near: dict[tuple[bytes, bytes], Worker] = {}  # the worker that served a key last
         self._dispatches = 0
         self._waiting: dict[Link, int] = {}  # number of turns that a link has waited
         self._came: dict[Request, int] = {}  # queued requests: number of dispatches when it was queued
@@ -114,6 +115,7 @@ class Watcher:
             self._in_turn(request, tag)
         if worker.session.is_bridge:
             return  # a bridge is chosen by its route
+        preferred = self._nearest(request, worker, tag)
         if worker.runs and len(worker.held) > worker.runs:
             for other in service.workers:
                 if other is not worker and _starts_now(other) and _fits(service, other, worker, request):
@@ -121,13 +123,27 @@ class Watcher:
                         "prefetch", f"worker {worker.number} prefetches, and {other.number} could start it now", tag
                     )
         since = self._idle.pop(worker, None)
-        if since is not None:
+        if since is not None and not preferred:
             for other in service.workers:
                 before = self._idle.get(other)
                 if before is not None and before < since and _could(service, other, worker, request):
                     self.breach(
                         "lru", f"worker {worker.number} was chosen while {other.number} had been idle for longer", tag
                     )
+
+    def _nearest(self, request: Request, worker: Worker, tag: str) -> bool:
+        """ "prefers the worker that served that key last, if it is idle or has credit". Returns whether the request got that worker."""
+        near, service = request.options.near, request.service
+        if not near:
+            return False
+        key = (service.name, near)
+        last = self._near.get(key)
+        self._near[key] = worker
+        if last is None or last is worker or not last.alive or last not in service.workers:
+            return last is worker
+        if _starts_now(last) and _fits(service, last, worker, request):
+            self.breach("near", f"worker {worker.number} was chosen, and {last.number} served the key last", tag)
+        return False
 
     def released(self, request: Request, worker: Worker) -> None:
         """A request is taken from a worker only after the worker has released it."""

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -42,7 +43,7 @@ def http(broker: testing.Broker, content: bytes) -> httpx.Response:
 @pytest.mark.parametrize("protocol", registry.names())
 def test_many_jobs_over_every_protocol(jobs: testing.Broker, protocol: str) -> None:
     with Client(jobs.url, protocol, timeout=WAIT) as client:
-        bodies = ["a", b"b", ["c", b"d"], {"e": 1}, "", *(f"n{n}" for n in range(1500))]
+        bodies: list[Any] = ["a", b"b", ["c", b"d"], {"e": 1}, "", *(f"n{n}" for n in range(1500))]
         ids = client.submit_jobs("upper", bodies)
         assert len(set(ids)) == len(ids) == len(bodies)
         found = [client.result(id, wait=WAIT).text for id in (*ids[:5], ids[-1])]

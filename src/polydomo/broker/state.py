@@ -8,6 +8,7 @@ from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.observe.tallies import Counters, Tallies
 from polydomo.broker.policy import Policy
 from polydomo.broker.requests.acceptance_times import AcceptanceTimes
+from polydomo.broker.requests.affinity import Affinity
 from polydomo.broker.requests.tokens import Tokens
 from polydomo.broker.requests.unattended import Unattended
 from polydomo.broker.timers import Timers
@@ -31,7 +32,7 @@ class Process:
 class State:
     # Slots, because instances with this many attributes are slow to read without them, and the hot path reads them constantly.
     __slots__ = (
-        "acceptance_times", "address", "builtin", "counters", "drained", "draining", "durable_requests", "entropy", "errors",
+        "acceptance_times", "address", "affinity", "builtin", "counters", "drained", "draining", "durable_requests", "entropy", "errors",
         "held_bytes", "listeners", "max_held_bytes", "max_outstanding", "max_queue", "memo_workers", "newest_request",
         "newest_session", "newest_worker", "now", "observer", "offered", "own_identity", "paused", "paused_clients", "policy", "process",
         "recorder", "records_bodies", "records_messages", "records_requests", "registrations", "revoking", "rights", "routes",
@@ -79,6 +80,7 @@ class State:
         self.acceptance_times: AcceptanceTimes | None = None  # of ended requests, once a publisher may send log records
         self.revoking: dict[Request, None] = {}  # requests that workers were asked to release (``dispatch.rebalance``)
         self.unattended = Unattended(self.sessions)
+        self.affinity = Affinity()
 
         # --- limits, pauses and shutdown
         # Copies of the policy's numbers, which never change: the hot path reads them.

@@ -35,7 +35,7 @@ from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.link import PAUSE_MEMORY, Hub, Link
 
 INPUT, OUTPUT, REQUESTS, ANSWERS, CONNECTIONS = "input", "output", "requests", "answers", "connections"
-SUBSCRIPTIONS, REGISTRATIONS, CATALOG, VALUES, LOGS, SCHEMAS, JOURNAL, HISTORY, ERRORS = (
+SUBSCRIPTIONS, REGISTRATIONS, CATALOG, VALUES, LOGS, SCHEMAS, JOURNAL, HISTORY, ERRORS, AFFINITY = (
     "subscriptions",
     "registrations",
     "catalog",
@@ -45,6 +45,7 @@ SUBSCRIPTIONS, REGISTRATIONS, CATALOG, VALUES, LOGS, SCHEMAS, JOURNAL, HISTORY, 
     "journal",
     "history",
     "errors",
+    "affinity",
 )
 
 
@@ -71,6 +72,7 @@ class MemoryAccount(SessionListener):
             REGISTRATIONS,
             lambda: COST_REGISTRATION * state.registrations + COST_SERVICE * (len(state.services) + len(state.workers)),
         )
+        self.book(AFFINITY, lambda: state.affinity.memory())
         self.book(JOURNAL, lambda: state.recorder.memory())
 
     def attach(self, hub: Hub) -> None:

@@ -2,7 +2,8 @@
 
 A worker gets as many requests as it has credit. Each attempt has its own token, and a reply counts only with a token that the worker
 holds. Workers are chosen in this order: idle ones, then those that hold requests and can start one more, then those that only
-prefetch. A request that waits unstarted at a worker is taken back when another worker can start it (``rebalance``).
+prefetch. Among the workers that can start it now, a request prefers the one that served its key last (``affinity``). A request that waits
+unstarted at a worker is taken back when another worker can start it (``rebalance``).
 """
 
 from itertools import islice
@@ -11,6 +12,7 @@ from polydomo.broker.requests import deadlines, queues, transitions
 from polydomo.broker.state import State
 from polydomo.limits import REBALANCE_LOOK
 from polydomo.model.records import ASKED, HELD, NOT_ASKED, Request, Service, Worker
+from polydomo.model.request_options import PLAIN
 
 
 def dispatch(state: State, request: Request, worker: Worker) -> None:
@@ -19,6 +21,9 @@ def dispatch(state: State, request: Request, worker: Worker) -> None:
     worker.last_sent = state.now
     if request.time_limits is not None:
         deadlines.arm(state, request, request.time_limits)
+    options = request.options
+    if options is not PLAIN and options.near and not worker.session.is_bridge and not worker.session.runs_shared:
+        state.affinity.served(request.service, options.near, worker)
     worker.session.deliver(worker, request)
     if state.records_messages:
         state.recorder.dispatched(request, worker)
@@ -26,7 +31,7 @@ def dispatch(state: State, request: Request, worker: Worker) -> None:
 
 def assign(state: State, service: Service, request: Request) -> None:
     """Dispatches the request to a worker of the service. There must be one with credit."""
-    worker = pick_worker(service, request)
+    worker = pick_worker(service, request) if request.options is PLAIN else pick_near(state, service, request)
     mark_unavailable(worker)
     worker.credit -= 1
     dispatch(state, request, worker)
@@ -48,6 +53,21 @@ def pick_worker(service: Service, request: Request) -> Worker:
             if worker.session is not avoid:
                 return worker
     return next(iter(pool))
+
+
+def pick_near(state: State, service: Service, request: Request) -> Worker:
+    """The worker that served the request's key last, if it can start the request now, or if no worker can and it has credit. Otherwise
+    the one that ``pick_worker`` chooses: affinity never makes a request wait."""
+    near = request.options.near
+    usual = pick_worker(service, request)
+    last = state.affinity.worker_of(service, near) if near else None
+    if last is None or last is usual or last.session is request.history.lost_by:
+        return usual
+    if service.weighted and service.workers.get(last, 0) < service.workers[usual]:
+        return usual
+    if last in service.idle or last in service.partly_busy:
+        return last
+    return last if last in service.prefetching and usual in service.prefetching else usual
 
 
 def heaviest_worker(service: Service) -> Worker:

@@ -132,6 +132,7 @@ def lose(state: State, worker: Worker, departure: Departure, why: str) -> None:
     if worker.timer:
         state.timers.remove(worker.timer, worker)
     del state.workers[worker]
+    state.affinity.left(worker)
     state.registrations -= len(worker.services)
     _leave_session(state, worker)
     held = list(worker.held.values())
