@@ -64,6 +64,7 @@ TOCTREE = """
 /README
 cli
 libraries
+testing
 api
 ```
 ```{toctree}

@@ -19,17 +19,18 @@ ROOT = Path(__file__).parents[1]
 WAIT = 60.0
 
 BLOCK = re.compile(r"^```python ([a-z-]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# tests/test_pytest_plugin.py has the examples of docs/testing.md.
 EXAMPLES = dict(BLOCK.findall((ROOT / "docs" / "libraries.md").read_text(encoding="utf-8")))
 
 
 def example(name: str, url: str) -> str:
     code: str = EXAMPLES[name]
-    assert name.startswith("testing") or "tcp://127.0.0.1:5246" in code
+    assert "tcp://127.0.0.1:5246" in code
     return code.replace("tcp://127.0.0.1:5246", url)
 
 
 def test_there_are_examples() -> None:
-    started = {"worker", "client", "async-client", "headers", "testing", "testing-jobs"}
+    started = {"worker", "client", "async-client", "headers"}
     assert set(EXAMPLES) == started | set(SELF_CONTAINED)
 
 
@@ -79,17 +80,6 @@ def test_the_example_of_publishing() -> None:
             timeout=250,
         )
     assert (run.returncode, run.stdout, run.stderr) == (0, "[b'weather.oslo', b'snow']\n", "")
-
-
-@pytest.mark.parametrize(
-    ("name", "function"), [("testing", "test_shout"), ("testing-jobs", "test_a_job_survives_a_crash")]
-)
-def test_the_testing_examples(name: str, function: str) -> None:
-    names: dict[str, object] = {}
-    exec(compile(example(name, ""), name, "exec"), names)
-    test = names[function]
-    assert callable(test)
-    test()
 
 
 def test_the_fixture_of_the_docstring(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ from polydomo.server.server import BrokerServer
 from polydomo.server.settings.settings import DEFAULT, Settings, load
 
 if TYPE_CHECKING:
+    from polydomo.broker.observe.recorder import Recorder
     from polydomo.cli.broker.broker_journal import BrokerJournal
     from polydomo.stores.memo import MemoStore
     from polydomo.stores.no_memo import NoMemoStore
@@ -76,7 +77,9 @@ class Broker:
         settings: Settings | Mapping[str, object] | None = None,
         jobs: bool = False,
         tuning: Mapping[str, Any] | None = None,
+        recorder: "Recorder | None" = None,
     ) -> None:
+        self._recorder = recorder  # of a broker without a journal
         if not isinstance(settings, Settings):
             settings = load(flags={**(settings or {}), "listen": [listen]})
             for notice in settings.notices:
@@ -117,6 +120,10 @@ class Broker:
         """The address of a listener with a role, such as ``mdx.front``."""
         assert self._server is not None
         return self._server.places[role]
+
+    def now(self) -> float:
+        """The broker's clock, in seconds."""
+        return self._server.broker.now if self._server is not None else 0.0
 
     def start(self) -> None:
         """Starts or restarts the broker. Raises SettingError if the address is not available."""
@@ -168,7 +175,7 @@ class Broker:
             from polydomo.cli.broker.up import open_memo
 
             self._memo = open_memo(self._settings)
-        recorder = self._journal.recorder if self._journal is not None else None
+        recorder = self._journal.recorder if self._journal is not None else self._recorder
         tuning = dataclasses.replace(self._settings.tuning(), **self._tuning)
         server = BrokerServer(self._settings, recorder, self._memo, tuning=tuning)
         try:
@@ -238,11 +245,12 @@ def broker(
     settings: Settings | Mapping[str, object] | None = None,
     jobs: bool = False,
     tuning: Mapping[str, Any] | None = None,
+    recorder: "Recorder | None" = None,
 ) -> Iterator[Broker]:
     """A broker that runs inside the ``with`` block; ``.url`` is its address. With ``jobs``, it stores durable jobs, in a temporary
     directory unless ``settings`` names another place. ``tuning`` replaces fields of ``polydomo.model.tuning.Tuning``, such as
-    ``handshake_time``, which are no settings. Raises SettingError."""
-    broker = Broker(listen, settings, jobs, tuning)
+    ``handshake_time``, which are no settings. ``recorder`` gets the events of a broker without a journal. Raises SettingError."""
+    broker = Broker(listen, settings, jobs, tuning, recorder)
     try:
         broker.start()
         yield broker

@@ -304,7 +304,7 @@ CLI: dict[str, tuple[list[str], str]] = {
     **{
         name: ([], LOCAL)
         for name in (
-            "up backup restore doctor config discover trace spans replay journal pipeline query report spark bench help completion man "
+            "up dev backup restore doctor config discover trace spans replay journal pipeline query report spark bench help completion man "
             "keys access context"
         ).split()
     },

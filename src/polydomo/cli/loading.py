@@ -16,6 +16,7 @@ MARKUP: Final = "markdown"  # of the commands' docstrings
 PANELS = {
     "Broker": {
         "up": "broker.up",
+        "dev": "dev.dev",
         "config": "broker.config",
         "discover": "calls.discover",
         "doctor": "broker.doctor",

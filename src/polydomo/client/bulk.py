@@ -31,7 +31,7 @@ def frames_of_body(body: Body) -> list[bytes]:
     return encode((body,))
 
 
-class Part:
+class SubmitPart:
     """The jobs of one message."""
 
     def __init__(self, first: int) -> None:
@@ -53,9 +53,9 @@ class Part:
         self.header += header
 
 
-def parts_of(bodies: Iterable[Body], keys: Iterable[str] | None) -> Iterator[Part]:
+def parts_of(bodies: Iterable[Body], keys: Iterable[str] | None) -> Iterator[SubmitPart]:
     """Each job has its id from the beginning, so that repeating a message cannot create a second job."""
-    part = Part(0)
+    part = SubmitPart(0)
     left = iter(keys) if keys is not None else None
     for number, body in enumerate(bodies):
         frames = frames_of_body(body) or [b""]
@@ -68,7 +68,7 @@ def parts_of(bodies: Iterable[Body], keys: Iterable[str] | None) -> Iterator[Par
         size, header = sum(row["sizes"]), len(json.dumps(row)) + 1
         if not part.fits(size, header):
             yield part
-            part = Part(number)
+            part = SubmitPart(number)
         part.add(row, frames, size, header)
     if left is not None and next(left, None) is not None:
         raise SettingError("keys: there are more than bodies")
@@ -102,7 +102,7 @@ class BulkSubmission:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _send(self, part: Part) -> list[str]:
+    async def _send(self, part: SubmitPart) -> list[str]:
         try:
             header = {**self._header, "jobs": part.rows}
             answer, _ = await self._jobs.ask("submit.many", header, [b"".join(part.frames)], self._patience)

@@ -10,7 +10,7 @@ from polydomo.limits import COST_NEAR, NEAR_KEYS
 from polydomo.model.records import Service, Worker
 
 
-class Place:
+class WorkerPlace:
     """A worker, as long as it is registered. Entries of the table share it, so a lost worker is not kept in memory."""
 
     __slots__ = ("worker",)
@@ -24,8 +24,8 @@ class Affinity:
 
     def __init__(self, most: int = NEAR_KEYS) -> None:
         self.most = most
-        self._last: OrderedDict[bytes, Place] = OrderedDict()  # the longest unused first
-        self._places: dict[Worker, Place] = {}
+        self._last: OrderedDict[bytes, WorkerPlace] = OrderedDict()  # the longest unused first
+        self._places: dict[Worker, WorkerPlace] = {}
         self._key_bytes = 0
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class Affinity:
         key = service.name + b"\0" + near
         place = self._places.get(worker)
         if place is None:
-            place = self._places[worker] = Place(worker)
+            place = self._places[worker] = WorkerPlace(worker)
         if key in self._last:
             self._last.move_to_end(key)
         else:

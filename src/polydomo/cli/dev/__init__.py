@@ -1,0 +1,1 @@
+"""The command `polydomo dev`: a broker and a worker for development."""
