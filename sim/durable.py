@@ -9,6 +9,8 @@ lost, so that the group is applied again. After some time the faults stop, and t
 - submissions with the same key have one job;
 - a job whose worker reported a permanent failure has no further attempt;
 - no run of a schedule is stored twice, and none is missing;
+- partial replies: none is shown before it is in the store; a client that continues behind the last one it has gets each once, in order,
+  without a gap; those of an attempt are never mixed with those of another; the rest of the result is shown at the end;
 - flows: see ``sim.durable_flows``;
 - another principal, which may call the same service, neither gets nor ends a job, and its use of the same key makes another job;
 - a stored job whose bytes flipped is dead with that reason, or has the right result if it was in memory: no wrong body reaches a worker,
@@ -33,8 +35,9 @@ from polydomo.model.outcomes import KEY_REUSED
 from polydomo.stores.memory_tables import MemoryTables
 from polydomo.wire.frames import frame, join
 from sim.durable_flows import SimulatedFlow
-from sim.durable_hosts import DOOMED, START, Host
+from sim.durable_hosts import DOOMED, START, STREAMED, Host
 from sim.durable_store import Breach, Database
+from sim.durable_streams import Follower, result_fits
 
 KEYS = 5
 CALM = 300.0  # seconds without faults at the end: flows that grow need more than others
@@ -100,6 +103,8 @@ class World:
         self.dice = Random(self.plan.seed * 7919 + 1)
         self.damage = Random(self.plan.seed * 104_729 + 1)
         self.outside = Random(self.plan.seed * 15_485_863 + 1)
+        self.parts = Random(self.plan.seed * 32_452_843 + 1)
+        self.streams = 0  # that a client followed to their end
         self.foreign: set[str] = set()  # jobs of the other principal
         self.queue: list[tuple[float, int, Callable[[], None]]] = []
         self.numbers = count()
@@ -220,6 +225,8 @@ class World:
             body = b"job of " + key.encode()
         elif n % 7 == 3:
             body = DOOMED + body
+        elif n % 3 == 1:
+            body = STREAMED + body
         self.bodies.add(body)
         header: dict[str, object] = {"service": "work", "id": make_id(self.wall(), dice.randbytes(10))}
         if key:
@@ -243,6 +250,8 @@ class World:
             self.acknowledged[id] = body
             self.later(self.outside.uniform(0, 20), lambda: self.trespass(id))
             self.later(dice.uniform(0, 40), lambda: self.fetch(id, body))
+            if body.startswith(STREAMED):
+                self.later(self.parts.uniform(0, 10), Follower(self, id, body).ask)
 
         self.ask("polydomo.submit", message, answered)
 
@@ -298,7 +307,7 @@ class World:
         recorded = self.database.outcomes.get(id)
         if recorded is None or recorded[0] != state:
             raise Breach(f"a client received {state} for job {id}, but the store has {recorded}")
-        if state == states.DONE and result != body.upper():
+        if state == states.DONE and not result.endswith(body.upper()):
             raise Breach(f"job {id} gave {result!r} for {body!r}")
         self.told[id] = state
 
@@ -350,11 +359,7 @@ class World:
                 raise Breach(
                     f"job {id} has no outcome: {job.state}, {job.attempts} attempts, due {job.due - START:.1f}"
                 )
-            if (
-                job.state == states.DONE
-                and id not in self.database.flipped
-                and job.result != frame(body.upper(), False)
-            ):
+            if job.state == states.DONE and id not in self.database.flipped and not result_fits(job.result, body):
                 raise Breach(f"job {id} has the result {job.result!r} for {body!r}")
             if id not in self.told:
                 raise Breach(f"no client could fetch the outcome of job {id}")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sim.durable import World
 
 START = 1_700_000_000.0  # the wall clock when a world begins
+STREAMED = b"streamed "  # workers send parts of the reply to such a body
 DOOMED = b"doomed "  # the body of a job that can never succeed begins with this, and workers say so
 SERVICES = ("work", "kept.work")  # the second is durable for plain requests
 OWNER, POOL, OUTSIDER = "owner", "pool", "outsider"
@@ -37,6 +38,11 @@ RULES = [
     AccessRule(2, [POOL], {"offer": ["*"]}),
     AccessRule(3, [OUTSIDER], {"call": ["work", "titanic.*"]}),  # the same services, and none of the owner's jobs
 ]
+
+
+def part_text(body: bytes, run: int, number: int) -> bytes:
+    """A part of a reply: it differs in each run of the body."""
+    return b"%b run %d part %d" % (body, run, number)
 
 
 class Dice(Entropy):
@@ -106,6 +112,19 @@ class Hands(Peer):
         world.runs[body] += 1
         fails = world.faulty and world.dice.random() < world.plan.fails
 
+        # Some workers send the answer in parts, each with the number of the run, which is not in the result's last part.
+        run = world.runs[body]
+        wait = world.dice.choice([0.001, 0.05, 1.0, 5.0])
+        parts = world.parts.choice([0, 1, 3, 6]) if body.startswith(STREAMED) else 0
+        for number in range(1, parts + 1):
+            said = frame(part_text(body, run, number), False)
+            at = wait * world.parts.random()
+
+            def send(said: bytes = said) -> None:
+                self.host.broker.partial(worker, token, said)  # also if the worker was declared lost
+
+            world.later(min(at, 0.9 * wait), self.host.guarded(lambda send=send: self.host.turn(send)))  # type: ignore[misc]
+
         def end() -> None:
             if worker.alive:
                 if body.startswith(DOOMED):
@@ -115,7 +134,7 @@ class Hands(Peer):
                 else:
                     self.host.broker.final(worker, token, frame(answer, False))
 
-        world.later(world.dice.choice([0.001, 0.05, 1.0, 5.0]), self.host.guarded(lambda: self.host.turn(end)))
+        world.later(wait, self.host.guarded(lambda: self.host.turn(end)))
 
 
 class Host:

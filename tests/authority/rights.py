@@ -234,6 +234,7 @@ HTTP: dict[str, list[Try]] = {
         ("GET", "/v1/jobs", b"", INSPECT),
         ("GET", f"/v1/jobs/{JOB}", b"", CALL),
         ("GET", f"/v1/jobs/{JOB}/result", b"", CALL),
+        ("GET", f"/v1/jobs/{JOB}/stream", b"", CALL),
         ("DELETE", f"/v1/jobs/{JOB}", b"", CALL),
         ("POST", "/v1/jobs", b'{"service":"secret","frames":["x"]}', CALL),
     ],

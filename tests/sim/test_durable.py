@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim import mutants_flows
+from sim import mutants_flows, mutants_streams
 from sim.durable import run_seed
 from sim.mutants_durable import MUTANTS, SEEDS, DurableMutant, find
 from tests.forms import replaces_core
@@ -32,6 +32,8 @@ def test_five_thousand_seeds_hold() -> None:
 
 
 @replaces_core
-@pytest.mark.parametrize("mutant", [*MUTANTS, *mutants_flows.MUTANTS], ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant", [*MUTANTS, *mutants_flows.MUTANTS, *mutants_streams.STREAM_MUTANTS], ids=lambda mutant: mutant.name
+)
 def test_the_mutant_is_found(mutant: DurableMutant) -> None:
     assert find(mutant), f"{mutant.name} ({mutant.says}) survived {SEEDS} seeds"

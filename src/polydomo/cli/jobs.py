@@ -207,7 +207,7 @@ def submit(
 
     id = with_client(to, timeout, ask)
     if wait is not None:
-        result(id, to, wait, False, timeout)
+        result(id, to, wait, timeout=timeout)
     elif json:
         show_json({"job": id})
     else:
@@ -241,9 +241,19 @@ def result(
     to: To = None,
     wait: Annotated[float, options.time_option("Wait this long for the result.", least=0.0)] = 0.0,
     raw: Annotated[bool, typer.Option("--raw", help="Write the bytes of the result unchanged.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Print partial replies as they come, and then the rest of the result.")
+    ] = False,
+    after: Annotated[
+        str,
+        typer.Option("--after", metavar="ID", help="With --follow: continue after this partial reply, such as 1.17."),
+    ] = "",
     timeout: Timeout = 30.0,
 ) -> None:
     """Print the result of a job.
+
+    With `--follow`, it waits until the job has ended, or `--wait` for each further part. If the job is tried again, a line on standard
+    error says so.
 
     Exits with status 1 if the job is dead or was cancelled, 3 if it has no result yet, 4 if there is no such job.
 
@@ -252,8 +262,23 @@ def result(
     - `polydomo result 01KDVDNA000000000000000000`
     - `polydomo result "$(polydomo submit render scene.blend)" --wait 600 --raw >scene.png`
     """
+    if follow:
+        with_client(to, timeout, lambda client: _follow(client, id, after, wait, raw))
+        return
+    if after:
+        raise SettingError("--after: only with --follow")
     found = with_client(to, timeout, lambda client: client.result(id, wait))
     (write_raw if raw else write_text)(found)
+
+
+async def _follow(client: "AsyncClient", id: str, after: str, wait: float, raw: bool) -> None:
+    attempt = 0
+    async for part in client.stream_result(id, after, wait or None):
+        if attempt and part.attempt != attempt:
+            typer.echo(f"polydomo: attempt {part.attempt}: the job is run again", err=True)
+        attempt = part.attempt
+        (write_raw if raw else write_text)(part)
+        sys.stdout.flush()
 
 
 def cancel(id: Id, to: To = None, json: Json = False, timeout: Timeout = 30.0) -> None:

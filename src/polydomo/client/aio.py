@@ -13,7 +13,7 @@ from polydomo.client.catalog import AsyncCatalog
 from polydomo.client.flows import AsyncFlowRun, FlowClient
 from polydomo.client.jobs import NOT_LEADER, JobClient, JobOptions, Times
 from polydomo.client.mapping import map_async
-from polydomo.client.message import Frame, Headers, Result, encode, frames_of
+from polydomo.client.message import Frame, Headers, JobPart, Result, encode, frames_of
 from polydomo.client.pending import OnProgress, Pending, Single, Stream
 from polydomo.client.pool import ExclusivePool, Pool, PooledConnection, SharedPool
 from polydomo.client.registered import CatalogClient, RegisteredService
@@ -358,6 +358,31 @@ class AsyncClient:
         Raises CallTimeout if there is none yet, CallFailed if the job is dead or was cancelled, and NoSuchJob.
         """
         return await self.jobs.result(id, wait, self._patience(timeout), on_progress)
+
+    async def stream_result(
+        self,
+        id: str,
+        after: str | int = "",
+        wait: float | None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> AsyncGenerator[JobPart, None]:
+        """Yields the partial replies of a job as they come, from any client, and then the rest of its result (``part.final``).
+
+        Every part was stored before it is yielded, and has an ``attempt`` and a ``number``. ``after``: the ``id`` of the last part that you
+        have, such as ``2.17``, or its number in the first attempt; the stream continues behind it. If the job fails and is tried again,
+        the next attempt begins at number 1: what earlier attempts sent is not part of the result. ``wait``: seconds to wait for a further
+        part; None: until the job ends. The stream goes on after a restart of the broker, if that takes less than ``timeout``.
+
+        An empty rest only ends the stream and is not yielded. Raises CallFailed if the job is dead or was cancelled, CallTimeout, and
+        NoSuchJob.
+        """
+        stream = self.jobs.stream(id, str(after), wait, self._patience(timeout), on_progress)
+        try:
+            async for part in stream:
+                yield part
+        finally:
+            await stream.aclose()
 
     async def cancel(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
         """Cancels a job without an outcome, or an open request, and returns its new state. Raises NoSuchJob."""

@@ -12,7 +12,7 @@ from polydomo.client.background import Background
 from polydomo.client.bulk import Body, frames_of_body
 from polydomo.client.flows import FlowRun
 from polydomo.client.mapping import map_blocking
-from polydomo.client.message import Frame, Headers, Result
+from polydomo.client.message import Frame, Headers, JobPart, Result
 from polydomo.client.pending import OnProgress
 from polydomo.client.registered import BlockingRegisteredService
 from polydomo.client.retry import Retries
@@ -333,6 +333,25 @@ class Client:
     ) -> Result:
         """Returns the result of a job, after waiting at most ``wait`` seconds; see ``AsyncClient.result``."""
         return self._background.run(self._client.result(id, wait, timeout, on_progress))
+
+    def stream_result(
+        self,
+        id: str,
+        after: str | int = "",
+        wait: float | None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Iterator[JobPart]:
+        """Yields the partial replies of a job as they come, and then the rest of its result; see ``AsyncClient.stream_result``."""
+        stream = self._client.stream_result(id, after, wait, timeout, on_progress)
+        try:
+            while True:
+                try:
+                    yield self._background.run(stream.__anext__())
+                except StopAsyncIteration:
+                    return
+        finally:
+            self._background.finish(stream.aclose())
 
     def cancel(self, id: str, timeout: float | None = None) -> "dict[str, Any]":
         """Cancels a job or an open request; see ``AsyncClient.cancel``."""

@@ -6,12 +6,12 @@ All operations call built-in services of the broker (``model.job_messages``), so
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from polydomo.client.message import Result
+from polydomo.client.message import JobPart, Result
 from polydomo.client.pending import OnProgress
 from polydomo.client.retry import ReconnectDelay as Waits
 from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchJob, NotConnected, SettingError
@@ -179,6 +179,39 @@ class JobClient:
             if row["state"] == "done":
                 return Result(body)
             raise CallFailed(str(row["outcome"] or row["state"]), str(row["reason"]))
+
+    async def stream(
+        self, id: str, after: str, wait: float | None, patience: float, on_progress: OnProgress | None = None
+    ) -> AsyncGenerator[JobPart, None]:
+        """Asks for the next parts again and again, so that it survives a restart of the broker, and never reads more than its caller."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait if wait is not None else None
+        seen = False
+        while True:
+            left = RESULT_POLL if deadline is None else max(deadline - loop.time(), 0.0)
+            piece = min(left, RESULT_POLL)
+            header = {"job": id, "after": after, "wait_us": round(piece * 1e6)}
+            row, frames = await self.ask("stream", header, None, piece + patience, True, on_progress)
+            after = str(row["next"])
+            start = 0
+            for one in row["parts"]:
+                seen = True
+                end = start + one["frames"]
+                yield JobPart(frames[start:end], False, one["attempt"], one["number"])
+                start = end
+            final = row.get("final")
+            if final is not None:
+                if any(frames) or not seen:
+                    yield JobPart(frames, True, final["attempt"], final["number"])
+                return
+            if row["parts"]:
+                deadline = loop.time() + wait if wait is not None else None
+            elif row["state"] == "done":
+                return
+            elif "outcome" in row:
+                raise CallFailed(str(row["outcome"] or row["state"]), str(row["reason"]))
+            elif deadline is not None and loop.time() >= deadline:
+                raise CallTimeout(f"job {id} has sent nothing for {wait:.3g} s")
 
     async def cancel(self, id: str, patience: float) -> Row:
         """Cancels a job or, if there is no such job or no job store, an open request."""

@@ -56,6 +56,23 @@ class Result(Message):
         self.final = final
 
 
+class JobPart(Result):
+    """A partial reply of a job, or the rest of its result (``final``). ``attempt`` tells the sequences of several attempts apart, and
+    ``number`` counts the parts of one attempt from 1."""
+
+    __slots__ = ("attempt", "number")
+
+    def __init__(self, frames: Iterable[bytes], final: bool, attempt: int, number: int) -> None:
+        super().__init__(frames, final)
+        self.attempt = attempt
+        self.number = number
+
+    @property
+    def id(self) -> str:
+        """Its place in the stream, such as ``2.17``: the argument ``after`` of ``stream_result`` continues there."""
+        return f"{self.attempt}.{self.number}"
+
+
 def encode(body: Iterable[Frame]) -> list[bytes]:
     """Frames as bytes; text becomes UTF-8. Raises CallFailed for more frames than a broker accepts. ``check_size`` checks their size.
 

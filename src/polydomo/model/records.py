@@ -345,6 +345,9 @@ class Session(LinkHandler):
     takes_partials = (
         False  # as a client; otherwise the broker holds partial replies and joins them in front of the final reply
     )
+    keeps_parts = (
+        False  # held partial replies are passed to ``send_partial`` as well: those of a job are stored as they come
+    )
 
     publishes = False  # a PUB socket: it may publish log records
     polls = False  # its workers ask for each request (memo01): one is delivered only while ``worker.polling``

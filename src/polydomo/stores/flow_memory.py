@@ -143,6 +143,7 @@ class MemoryFlows(FlowTables):
             job = own.pop(number).job
             self._tables.jobs.pop(job, None)
             self._tables.checks.pop(job, None)
+            self._tables.parts.pop(job, None)
             self._tables.edges[flow].pop(number, None)
         return len(numbers)
 
@@ -194,6 +195,10 @@ class MemoryFlows(FlowTables):
     def jobs(self, ids: "list[str]") -> "dict[str, Job]":
         stored = self._tables.jobs
         return {id: verified_job(stored[id], self._tables.checks[id]) for id in ids if id in stored}
+
+    def last_attempts(self, ids: "list[str]") -> "dict[str, int]":
+        parts = self._tables.parts
+        return {id: max(parts[id])[0] for id in ids if parts.get(id)}
 
     def replace_job(self, job: Job) -> None:
         stored = self._tables.jobs[job.id] = job_copy(job)

@@ -257,6 +257,7 @@ class SqlFlows(FlowTables):
             numbers, jobs = [row[0] for row in part], [row[1] for row in part]
             listed = marks(1, len(part))
             self._run(f"DELETE FROM @jobs WHERE id IN {listed}", jobs)
+            self._run(f"DELETE FROM @job_parts WHERE job IN {listed}", jobs)
             self._run(f"DELETE FROM @flow_edges WHERE flow = ? AND source IN {listed}", (flow, *numbers))
             self._run(f"DELETE FROM @flow_nodes WHERE flow = ? AND number IN {listed}", (flow, *numbers))
         return len(rows)
@@ -318,6 +319,13 @@ class SqlFlows(FlowTables):
             for row in self._rows(f"SELECT {COLUMNS} FROM @jobs WHERE id IN {marks(1, len(part))}", part):
                 job = job_of(row)
                 found[job.id] = job
+        return found
+
+    def last_attempts(self, ids: "list[str]") -> "dict[str, int]":
+        found: dict[str, int] = {}
+        for part in some(ids):
+            text = f"SELECT job, max(attempt) FROM @job_parts WHERE job IN {marks(1, len(part))} GROUP BY job"
+            found.update(self._rows(text, part))
         return found
 
     def replace_job(self, job: Job) -> None:

@@ -189,6 +189,7 @@ class FlowChange:
     def _reopened(self, nodes: "list[NodeRow]") -> "list[Job]":
         """The jobs of nodes that are run again. Their stories go on."""
         found = self.tables.jobs([node.job for node in nodes])
+        streamed = self.tables.last_attempts([node.job for node in nodes])
         released: list[Job] = []
         for node in nodes:
             job = found.get(node.job)
@@ -199,6 +200,7 @@ class FlowChange:
             job.attempts, job.due, job.expires = 0, self.now, 0.0
             job.tell(reopening(iso_time(self.now)))
             job.restore_waits()
+            job.streamed = streamed.get(job.id, 0)
             self.tables.replace_job(job)
             released.append(job)
         return released

@@ -120,6 +120,10 @@ class FlowTables:
         """Stored jobs, verified."""
         raise NotImplementedError
 
+    def last_attempts(self, ids: "list[str]") -> "dict[str, int]":
+        """The last attempt with partial replies of each of these jobs that has any."""
+        raise NotImplementedError
+
     def replace_job(self, job: Job) -> None:
         raise NotImplementedError
 

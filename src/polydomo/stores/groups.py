@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from polydomo.broker.flows.ops import Grow
-from polydomo.broker.jobs.ops import Collected, Finish, Insert, Op, Progress
+from polydomo.broker.jobs.ops import Collected, Finish, Insert, Op, Progress, PutParts
+from polydomo.broker.jobs.part import StoredPart
 from polydomo.limits import KIB
 from polydomo.stores.checks import progress_checks
 from polydomo.stores.flow_steps import FlowSteps
@@ -27,6 +28,7 @@ class OpGroup:
         self.finishes: dict[str, Finish] = {}
         self.progress: dict[str, Progress] = {}
         self.collected: list[str] = []  # ids
+        self.parts: list[StoredPart] = []
         self.others: list[Op] = []
         for op in ops:
             if isinstance(op, Insert):
@@ -35,6 +37,8 @@ class OpGroup:
                 self.finishes.setdefault(op.job.id, op)
             elif isinstance(op, Progress):
                 self.progress[op.id] = op
+            elif isinstance(op, PutParts):
+                self.parts += op.parts
             elif isinstance(op, Collected):
                 self.collected.append(op.id)
             else:

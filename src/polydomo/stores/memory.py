@@ -13,11 +13,13 @@ from polydomo.broker.jobs.ops import (
     Finish,
     Fire,
     Get,
+    GetParts,
     Insert,
     Loaded,
     Op,
     Progress,
     Purge,
+    PutParts,
     PutPause,
     PutSchedule,
     Remove,
@@ -26,6 +28,7 @@ from polydomo.broker.jobs.ops import (
     Select,
     StoreError,
 )
+from polydomo.broker.jobs.part import StoredPart
 from polydomo.limits import JOB_PURGE_ROWS
 from polydomo.model.json_form import iso_time
 from polydomo.stores.backend import Backend, Lease
@@ -35,6 +38,7 @@ from polydomo.stores.flow_steps import FlowSteps
 from polydomo.stores.groups import OpGroup
 from polydomo.stores.memory_rows import job_checks, job_copy, row_copy, verified_job
 from polydomo.stores.memory_tables import MemoryTables
+from polydomo.stores.part_checks import part_checks, part_of
 
 
 class MemoryBackend(Backend):
@@ -78,7 +82,9 @@ class MemoryBackend(Backend):
         tables = self.tables
         for job in tables.jobs.values():
             if job.state == states.OPEN:
-                loaded.jobs.append(self._read(job))
+                found = self._read(job)
+                found.streamed = self._last_attempt(job.id)
+                loaded.jobs.append(found)
             elif job.digest and job.id not in tables.collected and job.ended > since:
                 loaded.uncollected.append(self._read(job, light=True))
         loaded.jobs.sort(key=lambda job: (job.created, job.id))
@@ -116,6 +122,8 @@ class MemoryBackend(Backend):
                 job.attempts, job.due, job.story = op.attempts, op.due, story_of(op.story)
                 job.restore_waits()
                 tables.checks[op.id] = progress_checks(op)
+        elif isinstance(op, PutParts):
+            self._put_parts(op)
         elif isinstance(op, Finish):
             self._finish(op)
         elif isinstance(op, Reopen):
@@ -131,12 +139,16 @@ class MemoryBackend(Backend):
                     tables.keys.pop(key, None)
                 job.tell(reopening(iso_time(op.due)))
                 job.restore_waits()
+                job.streamed = self._last_attempt(job.id)
                 tables.checks[op.id] = job_checks(job)
             reopened = job is not None and job.state == states.OPEN and job.due == op.due
             op.job = job_copy(job) if job is not None and reopened else None
         elif isinstance(op, Replace):
+            parts = tables.parts.get(op.job.id, {})
             for id in {op.job.id, tables.keys.get(op.job.scoped_key(), op.job.id)} & tables.jobs.keys():
                 self._remove(id)
+            if parts:
+                tables.parts[op.job.id] = parts
             self._insert(op.job)
             node = self.flow_tables.node_of_job(op.job.id)
             if node is not None:
@@ -180,6 +192,34 @@ class MemoryBackend(Backend):
         elif isinstance(op, ChangeFlow):
             self.steps.change(op)
 
+    def _put_parts(self, op: PutParts) -> None:
+        for part in op.parts:
+            own = self.tables.parts.setdefault(part.job, {})
+            stored = StoredPart(part.job, part.attempt, part.number, part.stop, part.body)
+            own.setdefault((part.attempt, part.number), (stored, part_checks(part)))
+            for attempt, number in list(own):
+                if (part.number <= 1 and attempt < part.attempt) or (
+                    attempt == part.attempt and 0 < number < part.first_kept
+                ):
+                    del own[attempt, number]
+
+    def _last_attempt(self, id: str) -> int:
+        return self.flow_tables.last_attempts([id]).get(id, 0)
+
+    def _get_parts(self, op: GetParts) -> None:
+        own = self.tables.parts.get(op.job, {})
+        size = 0
+        for position in sorted(own):
+            part, checks = own[position]
+            found = part_of(part.job, part.attempt, part.number, part.stop, part.body, checks)
+            if position > op.after and part.number and len(op.parts) < op.most:
+                size += len(part.body)
+                if size <= op.most_bytes or not op.parts:
+                    op.parts.append(found)
+                else:
+                    op.after = (op.after[0] + 10**9, 0)  # no further one
+            op.last = found
+
     def _insert(self, job: Job) -> Job | None:
         tables = self.tables
         known = tables.jobs.get(job.id) or (tables.jobs.get(tables.keys.get(job.scoped_key(), "")) if job.key else None)
@@ -212,6 +252,7 @@ class MemoryBackend(Backend):
         job = self.tables.jobs.pop(id)
         self.tables.collected.discard(id)
         self.tables.checks.pop(id, None)
+        self.tables.parts.pop(id, None)
         if job.key:
             self.tables.keys.pop(job.scoped_key(), None)
 
@@ -223,7 +264,9 @@ class MemoryBackend(Backend):
         tables = self.tables
         if self.steps.read(op):
             return
-        if isinstance(op, Get):
+        if isinstance(op, GetParts):
+            self._get_parts(op)
+        elif isinstance(op, Get):
             id = op.id or tables.keys.get(op.key, "")
             found = tables.jobs.get(id)
             op.job = self._read(found) if found is not None else None

@@ -3,6 +3,7 @@
 from polydomo.broker.flows.flow import FlowRow, NodeRow
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.ops import ScheduleRow
+from polydomo.broker.jobs.part import StoredPart
 
 
 class MemoryTables:
@@ -12,6 +13,8 @@ class MemoryTables:
         self.jobs: dict[str, Job] = {}
         self.keys: dict[str, str] = {}
         self.checks: dict[str, bytes] = {}  # of each job
+        # Partial replies of jobs: attempt, number -> part and its checksums.
+        self.parts: dict[str, dict[tuple[int, int], tuple[StoredPart, bytes]]] = {}
         self.collected: set[str] = set()
         self.fired: set[tuple[str, float]] = set()
         self.schedules: dict[str, ScheduleRow] = {}

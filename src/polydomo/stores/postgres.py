@@ -15,6 +15,7 @@ from polydomo.broker.jobs.ops import (
     UNAVAILABLE,
     Finish,
     Get,
+    GetParts,
     Insert,
     Loaded,
     Op,
@@ -27,6 +28,7 @@ from polydomo.stores.checks import finish_values, job_of, job_values, load_pause
 from polydomo.stores.flow_sql import SqlFlows, tables_text
 from polydomo.stores.flow_steps import FlowSteps
 from polydomo.stores.groups import OpGroup, body_size, pieces, progress_values, result_size
+from polydomo.stores.part_sql import SqlParts, parts_table
 from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps
 from polydomo.stores.upgrades import upgrade
 from polydomo.stores.urls import without_password
@@ -34,7 +36,8 @@ from polydomo.stores.urls import without_password
 LEAST_VERSION = 150_000
 CREATION_LOCK = 5_246_520_246  # lock for creating the tables, in case two brokers start at once
 
-TABLES = """
+TABLES = (
+    """
 CREATE SCHEMA IF NOT EXISTS polydomo;
 CREATE TABLE IF NOT EXISTS polydomo.jobs (
     id text PRIMARY KEY, service bytea NOT NULL, body bytea NOT NULL, key text, origin text NOT NULL, digest bytea NOT NULL,
@@ -58,7 +61,10 @@ CREATE TABLE IF NOT EXISTS polydomo.lease (
     one integer PRIMARY KEY CHECK (one = 1), schema integer NOT NULL, epoch bigint NOT NULL, owner text NOT NULL, address text NOT NULL,
     expires timestamptz NOT NULL
 );
-""" + tables_text("polydomo", "bytea", "float8")
+"""
+    + tables_text("polydomo", "bytea", "float8")
+    + parts_table("polydomo", "bytea")
+)
 
 TYPES = (
     "text bytea bytea text text bytea integer float8 float8 float8 text integer text text text bytea float8 float8 text text float8 "
@@ -259,6 +265,9 @@ class PostgresBackend(Backend):
                 loaded.schedules = [schedule_of(row) for row in plans]
                 load_paused(loaded, run("SELECT service, checks FROM polydomo.paused ORDER BY service"))
                 loaded.flows = self._flows(connection).active()
+                streamed = self._parts(connection).streamed()
+                for job in loaded.jobs:
+                    job.streamed = streamed.get(job.id, 0)
         except psycopg.Error as error:
             raise self._error(error) from None
         return loaded
@@ -268,7 +277,10 @@ class PostgresBackend(Backend):
         try:
             if FlowSteps(self._flows(connection)).read(op):
                 return
-            if isinstance(op, Get):
+            if isinstance(op, GetParts):
+                with connection.transaction():
+                    self._parts(connection).read(op)
+            elif isinstance(op, Get):
                 where = "id" if op.id else "key"
                 text = sql.SQL("SELECT {} FROM polydomo.jobs WHERE {} = %s").format(
                     sql.SQL(COLUMNS), sql.Identifier(where)
@@ -320,6 +332,8 @@ class PostgresBackend(Backend):
                     self._finish(connection, finishes)
                 steps = FlowSteps(self._flows(connection))
                 group.finish_nodes(steps)
+                if group.parts:
+                    self._parts(connection).put(group.parts)
                 if group.collected:
                     connection.execute("UPDATE polydomo.jobs SET collected = 1 WHERE id = ANY(%s)", (group.collected,))
                 one_by_one = SqlOps(
@@ -338,6 +352,11 @@ class PostgresBackend(Backend):
             lambda text, values: connection.execute(text.replace("?", "%s"), values, binary=True),
             lambda jobs: self._insert(connection, [Insert(job) for job in jobs]),
             "polydomo",
+        )
+
+    def _parts(self, connection: "psycopg.Connection[Any]") -> SqlParts:
+        return SqlParts(
+            lambda text, values: connection.execute(text.replace("?", "%s"), values, binary=True), "polydomo"
         )
 
     def _insert(self, connection: "psycopg.Connection[Any]", inserts: list[Insert]) -> None:

@@ -10,6 +10,7 @@ from polydomo.limits import JOB_KEEP_DEAD
 from polydomo.stores.backend import SCHEMA
 from polydomo.stores.checks import job_of, job_values
 from polydomo.stores.flow_sql import EDGE_COLUMNS, FLOW_COLUMNS, NODE_COLUMNS
+from polydomo.stores.part_sql import PART_COLUMNS
 from polydomo.stores.salvage import Copying, SalvagedTable
 from polydomo.stores.sql_ops import CHECKS, COLUMNS, SCHEDULE_COLUMNS
 
@@ -34,6 +35,7 @@ TABLES_TO_SAVE = (
     SalvagedTable("flows", FLOW_COLUMNS, "id"),
     SalvagedTable("flow_nodes", NODE_COLUMNS, "flow, number"),
     SalvagedTable("flow_edges", EDGE_COLUMNS, "flow, source, target"),
+    SalvagedTable("job_parts", PART_COLUMNS, "job, attempt, number"),
     SalvagedTable("lease", "one, schema, epoch", "one"),
 )
 COPIED = {
@@ -42,6 +44,7 @@ COPIED = {
     "flows": FLOW_COLUMNS,
     "flow_nodes": NODE_COLUMNS,
     "flow_edges": EDGE_COLUMNS,
+    "job_parts": PART_COLUMNS,
 }
 
 

@@ -24,6 +24,7 @@ from polydomo.limits import JOB_PURGE_ROWS
 from polydomo.model.json_form import iso_time
 from polydomo.stores.checks import job_of, job_values, pause_checks, schedule_checks
 from polydomo.stores.flow_steps import FlowSteps
+from polydomo.stores.part_sql import SqlParts
 
 COLUMNS = (
     "id, service, body, key, origin, digest, priority, created, due, expires, settings, attempts, state, outcome, reason, result, "
@@ -48,6 +49,7 @@ class SqlOps:
         self._insert = insert
         self._steps = steps
         self._prefix = f"{schema}." if schema else ""
+        self.parts = SqlParts(lambda text, values: execute(text, tuple(values)), schema)
 
     def _run(self, statement: str, values: "tuple[object, ...]") -> Any:
         return self._execute(statement.replace("@", self._prefix), values)
@@ -80,6 +82,7 @@ class SqlOps:
             job.adopt(op.principal)
             job.tell(reopening(iso_time(op.due)))
             job.restore_waits()
+            job.streamed = self.parts.last_attempts([job.id]).get(job.id, 0)
             values = job_values(job)
             self._run(
                 "UPDATE @jobs SET state = 'open', outcome = '', reason = '', result = ?, ended = 0, keep = 0, attempts = 0, due = ?, "
@@ -101,12 +104,14 @@ class SqlOps:
     def remove(self, op: Remove) -> None:
         text = "DELETE FROM @jobs WHERE id = ? AND state <> 'open' AND (? = '' OR state = ?) AND origin <> 'flow'"
         op.done = self._run(text, (op.id, op.state, op.state)).rowcount == 1
+        if op.done:
+            self._run("DELETE FROM @job_parts WHERE job = ?", (op.id,))
 
     def purge(self, op: Purge) -> None:
-        op.count = self._run(
-            "DELETE FROM @jobs WHERE id IN (SELECT id FROM @jobs WHERE keep > 0 AND keep <= ? AND state <> 'open' LIMIT ?)",
-            (op.now, JOB_PURGE_ROWS),
-        ).rowcount + self._steps.purge(op.now)
+        expired = "SELECT id FROM @jobs WHERE keep > 0 AND keep <= ? AND state <> 'open' ORDER BY keep, id LIMIT ?"
+        self._run(f"DELETE FROM @job_parts WHERE job IN ({expired})", (op.now, JOB_PURGE_ROWS))
+        removed = self._run(f"DELETE FROM @jobs WHERE id IN ({expired})", (op.now, JOB_PURGE_ROWS)).rowcount
+        op.count = removed + self._steps.purge(op.now)
 
     def put_schedule(self, op: PutSchedule) -> None:
         row = op.row

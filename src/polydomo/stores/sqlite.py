@@ -19,6 +19,7 @@ from polydomo.broker.jobs.ops import (
     UNAVAILABLE,
     Finish,
     Get,
+    GetParts,
     Insert,
     Loaded,
     Op,
@@ -30,12 +31,14 @@ from polydomo.stores.checks import finish_values, job_of, job_values, load_pause
 from polydomo.stores.flow_sql import SqlFlows, tables_text
 from polydomo.stores.flow_steps import FlowSteps
 from polydomo.stores.groups import OpGroup, body_size, pieces, progress_values, result_size
+from polydomo.stores.part_sql import SqlParts, parts_table
 from polydomo.stores.salvage import Sound, is_damage, open_sound, tolerant
 from polydomo.stores.saved_jobs import TABLES_TO_SAVE, JobsCopy
 from polydomo.stores.sql_ops import COLUMNS, SCHEDULE_COLUMNS, SqlOps
 from polydomo.stores.upgrades import upgrade
 
-TABLES = """
+TABLES = (
+    """
 CREATE TABLE IF NOT EXISTS jobs (
     id TEXT PRIMARY KEY, service BLOB NOT NULL, body BLOB NOT NULL, key TEXT, origin TEXT NOT NULL, digest BLOB NOT NULL,
     priority INTEGER NOT NULL, created REAL NOT NULL, due REAL NOT NULL, expires REAL NOT NULL, settings TEXT NOT NULL,
@@ -55,7 +58,10 @@ CREATE TABLE IF NOT EXISTS schedules (
 );
 CREATE TABLE IF NOT EXISTS paused (service BLOB PRIMARY KEY, checks BLOB NOT NULL DEFAULT x'');
 CREATE TABLE IF NOT EXISTS lease (one INTEGER PRIMARY KEY CHECK (one = 1), schema INTEGER NOT NULL, epoch INTEGER NOT NULL);
-""" + tables_text("", "BLOB", "REAL")
+"""
+    + tables_text("", "BLOB", "REAL")
+    + parts_table("", "BLOB")
+)
 
 LIGHT = COLUMNS.replace("body,", "x'' AS body,").replace("result,", "x'' AS result,")
 
@@ -273,6 +279,9 @@ class SqliteBackend(Backend):
             loaded.schedules = [schedule_of(row) for row in rows]
             load_paused(loaded, run("SELECT service, checks FROM paused ORDER BY service"))
             loaded.flows = self._flows(self._here()).active()
+            streamed = SqlParts(self._here().execute).streamed()
+            for job in loaded.jobs:
+                job.streamed = streamed.get(job.id, 0)
         except sqlite3.Error as error:
             raise self._error(error) from None
         return loaded
@@ -282,7 +291,9 @@ class SqliteBackend(Backend):
         try:
             if FlowSteps(self._flows(self._here())).read(op):
                 return
-            if isinstance(op, Get):
+            if isinstance(op, GetParts):
+                SqlParts(self._here().execute).read(op)
+            elif isinstance(op, Get):
                 where, value = ("id", op.id) if op.id else ("key", op.key)
                 rows = run(f"SELECT {COLUMNS} FROM jobs WHERE {where} = ?", (value,))
                 op.job = job_of(rows[0]) if rows else None
@@ -321,6 +332,8 @@ class SqliteBackend(Backend):
                 self._finish(connection, finishes)
             steps = FlowSteps(self._flows(connection))
             group.finish_nodes(steps)
+            if group.parts:
+                SqlParts(connection.execute).put(group.parts)
             self._update(connection, COLLECTED, [(id,) for id in group.collected])
             if group.others:
                 one_by_one = SqlOps(connection.execute, lambda job: self._insert(connection, [Insert(job)]), steps)

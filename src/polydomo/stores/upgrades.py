@@ -8,6 +8,8 @@ control, a job or schedule without a principal does not run until an operator su
 **Flows** (version 4). There are three more tables.
 
 **Growth** (version 5). A flow knows how many nodes were added while it ran, and a node which one replaces it.
+
+**Partial replies** of jobs (version 5) have a table.
 """
 
 import json
@@ -25,6 +27,7 @@ from polydomo.stores.checks import (
     schedule_of,
 )
 from polydomo.stores.flow_sql import tables_text
+from polydomo.stores.part_sql import parts_table
 from polydomo.stores.sql_ops import CHECKS, COLUMNS, KEY, SCHEDULE_COLUMNS, SETTINGS
 
 UPGRADE_ROWS = 1000  # read at a time
@@ -75,6 +78,8 @@ def upgrade(
         )
         for table, name, first in added:
             execute(f"ALTER TABLE {prefix}{table} ADD COLUMN {name} INTEGER NOT NULL DEFAULT {first}", ())
+    if found < 5:
+        execute(parts_table(schema, blob.split()[0]).strip().rstrip(";"), ())
     execute(f"UPDATE {prefix}lease SET schema = {SCHEMA}", ())
 
 

@@ -6,12 +6,14 @@ Each is a request to one of the built-in job services (``broker/jobs/services.py
 from typing import Final
 
 from polydomo.errors import SettingError
-from polydomo.limits import MAX_RESULT_WAIT, SUBMIT_PART
+from polydomo.limits import HTTP_STREAM_CHECK, MAX_RESULT_WAIT, MAX_SERVICE_NAME, RESULT_POLL, SUBMIT_PART
 from polydomo.model.job_messages import Row, body_of, read_header, read_message, write_message
 from polydomo.model.outcomes import KEY_REUSED
+from polydomo.model.progress import progress_row
 from polydomo.model.records import Request
 from polydomo.web.call import NO_STORE, CallPlan, duration, fail
 from polydomo.web.content import (
+    EVENTS,
     FRAMES_JSON,
     JSON,
     LINES,
@@ -21,13 +23,18 @@ from polydomo.web.content import (
     body_from_json,
     choose,
     dump,
+    event,
+    frames_json,
     response_body,
 )
-from polydomo.web.session import Endpoint, Exchange, HttpSession, problem_headers
-from polydomo.wire.frames import Body, frame, split
+from polydomo.web.content import line as json_line
+from polydomo.web.session import Endpoint, Exchange, HttpSession, Poll, problem_headers
+from polydomo.wire.frames import Body, frame, join, split
 from polydomo.wire.http.head import HttpError, RequestHead
+from polydomo.wire.link import PAUSE_NOT_READING
 
 OFFERED: Final = (OCTETS, TEXT, MULTIPART, JSON, FRAMES_JSON)
+STREAMS: Final = (EVENTS, LINES)
 DONE: Final = "done"
 PENDING: Final = "pending"
 
@@ -88,6 +95,104 @@ class ResultExchange(JobExchange):
             status = 410 if header.get("state") == "cancelled" else 502
             reason = str(header.get("reason", ""))
             session.problem(status, outcome, reason, service=header.get("service"), job=header.get("job"))
+
+
+class JobStream(Poll):
+    """``/v1/jobs/{id}/stream``: the partial replies of a job as they are stored, and the rest of its result, as events. Each answer of
+    ``polydomo.stream`` is one step. The next one is asked for when the client reads."""
+
+    def __init__(self, session: HttpSession, id: str, after: str, media: str) -> None:
+        self.session = session
+        self.id = id
+        self.after = after
+        self.media = media
+        self.started = False
+        session.carried = self
+
+    def follow(self) -> None:
+        ask(self.session, "stream", {"job": self.id, "after": self.after, "wait_us": round(RESULT_POLL * 1e6)}, self)
+
+    def on_poll_over(self) -> None:
+        if self.session.http.pauses & PAUSE_NOT_READING:
+            self.session.broker.set_timer(HTTP_STREAM_CHECK, self.session, self)
+        else:
+            self.follow()
+
+    def progress(self, request: Request, share: float, text: str) -> None:
+        self._start()
+        self._write("progress", progress_row(share, text))
+
+    def final(self, request: Request, body: Body) -> None:
+        session = self.session
+        header, content = read_message(body)
+        if "error" in header:
+            if self.started:
+                self._end("failure", {"error": header["error"], "text": header.get("text")})
+            else:
+                session.carried = None
+                JobExchange(session).refused(header)
+            return
+        self.after = str(header.get("next", ""))
+        last = header.get("final")
+        parts = header.get("parts")
+        if not isinstance(last, dict) and "outcome" in header and header.get("state") == DONE and not self.started:
+            session.carried = None
+            session.respond(204, b"")  # an EventSource with all events does not connect again
+            return
+        self._start()
+        frames = split(content) if content else []
+        for part in parts if isinstance(parts, list) else []:
+            size = int(part["frames"])
+            self._part(b"partial", part, frames[:size])
+            del frames[:size]
+        if isinstance(last, dict):
+            self._part(b"final", last, frames)
+            self._finish()
+        elif "outcome" in header:
+            if header.get("state") == DONE:
+                self._finish()
+            else:
+                known = {name: header.get(name) for name in ("job", "state", "outcome", "reason")}
+                self._end("failure", known)
+        else:
+            if not parts and self.media == EVENTS:
+                session.http.write(b":\n\n")  # a comment: the connection is alive
+            session.broker.set_timer(0.0, session, self)
+
+    def failure(self, request: Request, code: str, text: str) -> None:
+        if self.started:
+            self._end("failure", {"error": code, "text": text})
+        else:
+            self.session.carried = None
+            fail(self.session, request, code, text)
+
+    def _start(self) -> None:
+        if not self.started:
+            self.started = True
+            self.session.start(200, self.media)
+
+    def _part(self, name: bytes, row: Row, frames: "list[bytes]") -> None:
+        id = f"{row['attempt']}.{row['number']}".encode()
+        known = f'"attempt":{row["attempt"]},"number":{row["number"]},"frames":'.encode()
+        body = join(frames) if frames else b""
+        if self.media == EVENTS:
+            pieces = frames_json(body, b"id: %b\nevent: %b\ndata: {%b" % (id, name, known), b"}\n\n")
+        else:
+            pieces = frames_json(body, b'{"event":"%b","id":"%b",%b' % (name, id, known), b"}\n")
+        while pieces:
+            self.session.http.write(pieces.pop())
+
+    def _write(self, name: str, value: Row) -> None:
+        self.session.http.write(event(name, value) if self.media == EVENTS else json_line(name, value))
+
+    def _end(self, name: str, value: Row) -> None:
+        self._start()
+        self._write(name, value)
+        self._finish()
+
+    def _finish(self) -> None:
+        self.session.carried = None
+        self.session.http.finish()
 
 
 def ask(session: HttpSession, service: str, header: Row, exchange: Exchange, content: bytes = b"") -> None:
@@ -162,7 +267,7 @@ class ManyExchange(JobExchange):
 
 
 class JobsEndpoint(Endpoint):
-    """``/v1/jobs`` (with POST: new jobs), ``/v1/jobs/{id}`` and ``/v1/jobs/{id}/result``."""
+    """``/v1/jobs`` (with POST: new jobs), ``/v1/jobs/{id}`` and ``/result`` and ``/stream`` below it."""
 
     methods: "tuple[str, ...]" = ("GET", "HEAD", "POST", "DELETE")
 
@@ -180,12 +285,22 @@ class JobsEndpoint(Endpoint):
         elif len(path) == 1:
             what = "cancel" if head.method == "DELETE" else "job"
             ask(session, what, {"job": path[0]}, JobExchange(session))
+        elif path[1:] == ["stream"] or (path[1:] == ["result"] and media_of(head, (OCTETS, *STREAMS)) in STREAMS):
+            if head.method != "GET":
+                raise HttpError(405, f"{head.method} is not allowed for a stream; use GET", close=False)
+            after = head.headers.get("last-event-id", parameters.get("after", ""))
+            media = media_of(head, STREAMS) or EVENTS
+            JobStream(session, path[0], after[:MAX_SERVICE_NAME], media).follow()
         elif path[1:] == ["result"] and head.method != "DELETE":
             wait = min(duration(parameters.get("wait", "0"), "wait"), MAX_RESULT_WAIT)
             media = choose(head.headers.get("accept", ""), OFFERED) or OCTETS
             ask(session, "result", {"job": path[0], "wait_us": round(wait * 1e6)}, ResultExchange(session, media))
         else:
-            raise HttpError(404, "below a job there is only /result", close=False)
+            raise HttpError(404, "below a job there are only /result and /stream", close=False)
+
+
+def media_of(head: RequestHead, offered: "tuple[str, ...]") -> str:
+    return choose(head.headers.get("accept", ""), offered)
 
 
 class DeadEndpoint(Endpoint):

@@ -19,7 +19,7 @@ from polydomo.broker.builtin.service import (
 from polydomo.broker.cluster import merging
 from polydomo.broker.flows import services as flow_services
 from polydomo.broker.guard.rules import ADMIN, CALL, INSPECT
-from polydomo.broker.jobs import services, submission, titanic
+from polydomo.broker.jobs import services, streams, submission, titanic
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.observe import inspection, problems
 from polydomo.broker.observe.history import query as history
@@ -295,7 +295,7 @@ def _jobs(parts: Parts) -> "list[BuiltinService]":
         return BuiltinService(name, CALL, says, job=served, process=OFFERED)
 
     return [
-        # The right to call the service of the job; for `job`, `result` and `cancel` of another principal's job, admin.
+        # The right to call the service of the job; for `job`, `result`, `stream` and `cancel` of another principal's job, admin.
         job(b"polydomo.submit", ITSELF, "stores a [job](durability.md)", submission.submit, uses_quota=True),
         job(
             b"polydomo.submit.many",
@@ -310,6 +310,12 @@ def _jobs(parts: Parts) -> "list[BuiltinService]":
             ITSELF,
             "the result of `job`, after at most `wait_us`; the body is the reply",
             services.result,
+        ),
+        job(
+            b"polydomo.stream",
+            ITSELF,
+            "[partial replies](durability.md#results-while-they-come) of `job` after a position, after at most `wait_us`",
+            streams.stream,
         ),
         job(b"polydomo.cancel", ITSELF, "cancels `job`", services.cancel),
         job(

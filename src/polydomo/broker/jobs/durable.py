@@ -101,6 +101,7 @@ class Durable:
         self._sweep_at = 0.0
         self.session.on_due = self.on_timer
         self.session.on_progress = self._progressed
+        self.session.on_partial = self._partial
         sessions.internal(state, self.session)
 
     # --- leadership: called by the owner of the store ---------------------------------------------------------------------------
@@ -208,6 +209,16 @@ class Durable:
             self._attempts.pop(request, None)
         if request is not None and request.state != DONE:
             outcomes.cancel(self.state, request, "the job has ended")
+
+    def _partial(self, attempt: Request, body: Body) -> None:
+        """A worker sent a partial reply for the attempt of a job. It is stored now, and it will also be part of the result."""
+        job = self._attempts.get(attempt)
+        if job is None or job.phase != states.RUNNING or self.jobs.open.get(job.id) is not job:
+            return
+        held = attempt.history.held_partials
+        if held is not None and len(held.bodies) == 1:
+            self.jobs.parts.begin(job)  # another worker has it now: what the first one sent is dropped from the result
+        self.jobs.parts.add(job, bytes(body), self.now())
 
     def _progressed(self, attempt: Request, share: float, text: str) -> None:
         """A worker reports how far the attempt of a job is. It is shown to the clients that wait for the job, and not stored."""

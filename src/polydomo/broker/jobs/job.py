@@ -43,7 +43,8 @@ class Job:
         "allowed", "attempts", "backoff", "body", "body_sum", "created", "damage", "digest", "due", "ended", "expires",
         "fingerprint", "fired", "flow", "group", "headers", "id", "input", "keep", "key", "level", "near", "node", "origin",
         "outcome", "phase", "principal", "priority", "progress", "reason", "result", "reuse", "run", "schedule", "sequence",
-        "service", "started", "state", "stored_settings", "story", "template", "trace", "waited", "worker",
+        "service", "started", "state", "stored_settings", "story", "streamed", "template", "trace",
+        "waited", "worker",
     )  # fmt: skip
 
     def __init__(self, id: str, service: bytes, body: bytes, created: float) -> None:
@@ -84,6 +85,7 @@ class Job:
         self.stored_settings: str | None = None  # the text of ``settings`` as stored
         self.body_sum = -1  # checksum of the body; -1: not computed yet
         self.damage = ""  # why the stored job cannot be used: then it is dead, without body and result
+        self.streamed = 0  # the last attempt with stored partial replies, if the job is open (``part``)
         # in memory only, while this broker is the leader
         self.allowed = 0  # whether its principal may call the service, by the access file when it was submitted: 1 yes, 2 no, 0 unknown
         self.phase = DELAYED

@@ -24,18 +24,24 @@ class JobSession(ProtocolSession):
     protocol = "job"
     windowed = True
     is_internal = True
+    keeps_parts = True
     principal = principals.JOBS
     origin_is_principal = False
 
     def __init__(self, api: BrokerApi) -> None:
         super().__init__(api, InternalLink(Hub(), LinkHandler(), "the job store"))
         self.on_due: Callable[[Request], None] | None = None
+        self.on_partial: Callable[[Request, Body], None] | None = None
         self.on_progress: Callable[[Request, float, str], None] | None = None
         self.may_request = False  # every request passes ``admission.resolve``, which sets the number of the attempt
         self.ended: list[tuple[Request, str, str, Body]] = []  # attempts, and how they ended, in this turn
 
     def origin_of(self, request: Request) -> str:
         return request.ref.principal if isinstance(request.ref, Job) else ""
+
+    def send_partial(self, request: Request, body: Body) -> None:
+        if self.on_partial is not None:
+            self.on_partial(request, body)
 
     def send_progress(self, request: Request, share: float, text: str) -> None:
         if self.on_progress is not None:

@@ -38,6 +38,7 @@ from polydomo.broker.jobs.ops import (
     Store,
     StoreError,
 )
+from polydomo.broker.jobs.parts import JobParts
 from polydomo.broker.jobs.policy import JobCounters, JobListener, JobPolicy, Runner
 from polydomo.broker.jobs.unclaimed import Unclaimed
 from polydomo.broker.jobs.waiting_jobs import ServiceQueue, WaitingJobs
@@ -73,6 +74,7 @@ class Jobs:
         self.inserting: dict[str, Insert] = {}
         self.waiting: dict[str, list[Answer]] = {}  # job -> callbacks that wait for its outcome
         self.dead: dict[str, Job] = {}  # that died in this run, without bodies, until they are retried or dropped
+        self.parts = JobParts(self.put)
         self._unclaimed = Unclaimed()
         self._purge_at = 0.0
         self.nodes: dict[str, dict[str, Job]] = {}  # flow -> its open jobs
@@ -135,6 +137,7 @@ class Jobs:
         self.waiting.clear()
         self.dead.clear()
         self._unclaimed.clear()
+        self.parts.clear()
 
     def not_leading(self) -> StoreError:
         if self.leader:
@@ -332,6 +335,7 @@ class Jobs:
         job.started = self.runner.now()
         job.worker = ""
         job.progress = None
+        self.parts.begin(job)
         if job.template and job.input is None:
             self._gather(job)
         else:
@@ -476,6 +480,9 @@ class Jobs:
         job.ended = now
         keep = self.policy.keep_dead if state == states.DEAD else self.policy.keep
         job.keep = now + keep if keep and not job.flow else 0.0  # a node is kept as long as its flow
+        if state == states.DONE:
+            self.parts.succeeded(job)
+        self.parts.flush(now)  # before the outcome
         op = Finish(job) if growth is None else Grow(job, growth)
 
         def recorded(_: Op) -> None:
@@ -506,6 +513,7 @@ class Jobs:
         if op.error is not None or self.open.get(job.id) is not job:
             return  # no longer the leader: the new leader runs it again
         del self.open[job.id]
+        self.parts.forget(job.id)
         if job.flow:
             self._leave_flow(job)
         job.phase = job.state
@@ -707,12 +715,16 @@ class Jobs:
         if not self.leads:
             return 0.0
         first = self.waiting_jobs.next()
+        due = self.parts.next_deadline()
+        if due and (not first or due < first):
+            first = due
         return min(first, self._purge_at) if first else self._purge_at
 
     def run_due(self) -> None:
         if not self.leads:
             return
         now = self.runner.now()
+        self.parts.run_due(now)
         services: dict[bytes, None] = {}
         for job in self.waiting_jobs.due(now):
             self.waiting_jobs.queue(job)
@@ -761,6 +773,7 @@ class Jobs:
         for service, queue in self.waiting_jobs.by_service.items():
             assert queue.length == queued.pop(service, 0) and queue.released == released.pop(service, 0), service
         assert not queued and not released, (queued, released)
+        self.parts.check(self.open)
         assert set(self.waiting) <= set(self.open)
         nodes = {id for jobs in self.nodes.values() for id in jobs}
         assert nodes == {id for id, job in self.open.items() if job.flow}, nodes

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from polydomo.broker.flows.flow import FlowRow, Settled
 from polydomo.broker.jobs.job import Job, story_text
+from polydomo.broker.jobs.part import Position, StoredPart
 from polydomo.native import mypyc_attr
 
 # Failure codes of operations.
@@ -105,6 +106,33 @@ class Finish(Op):
 
     def size(self) -> int:
         return len(self.job.result)
+
+
+class PutParts(Op):
+    """Stores partial replies of jobs. The first one of an attempt replaces those of earlier attempts."""
+
+    def __init__(self, parts: list[StoredPart]) -> None:
+        super().__init__()
+        self.parts = parts
+
+    def size(self) -> int:
+        return sum([len(part.body) for part in self.parts])
+
+
+class GetParts(Op):
+    """Reads partial replies of a job after a position: at most ``most``, and of ``most_bytes``, but at least one. ``last`` is the last one
+    that is stored, without its body."""
+
+    writes = False
+
+    def __init__(self, job: str, after: Position, most: int, most_bytes: int) -> None:
+        super().__init__()
+        self.job = job
+        self.after = after
+        self.most = most
+        self.most_bytes = most_bytes
+        self.parts: list[StoredPart] = []
+        self.last: StoredPart | None = None
 
 
 class Replace(Op):

@@ -5,6 +5,7 @@
 ``polydomo.submit.many`` several new jobs; answers once all are stored (``model.bulk_messages``). Both are in ``submission``
 ``polydomo.job``         all information about the job ``job``
 ``polydomo.result``      the result of ``job``, after at most ``wait_us``; the body is the worker's reply
+``polydomo.stream``      partial replies of ``job`` after ``after``, and then the rest of its result (``streams``)
 ``polydomo.cancel``      cancels ``job``, or the open request ``request``
 ``polydomo.jobs``        a list of jobs, the newest first, of a ``state`` and a ``service``, at most ``limit``; with ``after``, jobs
                          that have ended, in that order, from a position on: "" is the beginning, ``next`` of an answer continues
@@ -48,7 +49,7 @@ WITHOUT_STORE = "this broker has no job store; start it with the setting `store`
 # --- jobs -----------------------------------------------------------------------------------------------------------------
 
 
-def _denied(durable: Durable, request: Request, job: Job) -> bool:
+def is_denied(durable: Durable, request: Request, job: Job) -> bool:
     """Returns True if the client may not see or cancel the job; then the request was answered."""
     why = durable.denial_of_use(request, job)
     if why:
@@ -94,12 +95,12 @@ def job_row(job: Job) -> Row:
 
 
 def show(durable: Durable, request: Request, header: Row, content: bytes) -> None:
-    id = _job_id(header)
+    id = read_job(header)
 
     def found(job: Job | None, error: StoreError | None) -> None:
         if job is None:
-            _not_found(durable, request, id, error)
-        elif not _denied(durable, request, job):
+            not_found(durable, request, id, error)
+        elif not is_denied(durable, request, job):
             retries = durable.jobs.backoff_of(job).to_json()
             durable.reply(request, {**job_row(job), **_detail(job), "retries": retries, "story": list(job.story)})
 
@@ -121,7 +122,7 @@ def _detail(job: Job) -> Row:
     }
 
 
-def _not_found(durable: Durable, request: Request, id: str, error: StoreError | None) -> None:
+def not_found(durable: Durable, request: Request, id: str, error: StoreError | None) -> None:
     if error is not None:
         durable.refuse(request, error)
     else:
@@ -129,13 +130,13 @@ def _not_found(durable: Durable, request: Request, id: str, error: StoreError | 
 
 
 def result(durable: Durable, request: Request, header: Row, content: bytes) -> None:
-    id = _job_id(header)
+    id = read_job(header)
     seconds = min(read_duration(header, "wait_us"), MAX_RESULT_WAIT)
 
     def ended(job: Job | None, error: StoreError | None) -> None:
         if job is None:
-            _not_found(durable, request, id, error)
-        elif _denied(durable, request, job):
+            not_found(durable, request, id, error)
+        elif is_denied(durable, request, job):
             return
         elif job.state not in states.ENDED or job.id in durable.jobs.open:
             durable.reply(request, {**job_row(job), "error": PENDING, "text": durable.why_pending(job.service)})
@@ -144,7 +145,7 @@ def result(durable: Durable, request: Request, header: Row, content: bytes) -> N
 
     wait = durable.parked[request]
     known = durable.jobs.open.get(id)
-    if known is not None and _denied(durable, request, known):
+    if known is not None and is_denied(durable, request, known):
         return
     if seconds and durable.jobs.wait(id, ended):
         wait.job = id
@@ -157,18 +158,18 @@ def result(durable: Durable, request: Request, header: Row, content: bytes) -> N
 
 
 def cancel(durable: Durable, request: Request, header: Row, content: bytes) -> None:
-    id = _job_id(header)
+    id = read_job(header)
 
     def ended(job: Job | None, error: StoreError | None) -> None:
         if job is None:
-            _not_found(durable, request, id, error)
+            not_found(durable, request, id, error)
         else:
             durable.reply(request, job_row(job))
 
     def found(job: Job | None, error: StoreError | None) -> None:
         if job is None:
-            _not_found(durable, request, id, error)
-        elif not _denied(durable, request, job):
+            not_found(durable, request, id, error)
+        elif not is_denied(durable, request, job):
             durable.jobs.cancel(id, "cancelled by a client", ended)
 
     durable.jobs.find(id, found)
@@ -236,7 +237,7 @@ def drop(durable: Durable, request: Request, header: Row, content: bytes) -> Non
 def _dead(durable: Durable, request: Request, header: Row, again: bool) -> None:
     """Retries or removes dead jobs: one, some, those of a service, or all."""
     if header.get("job") is not None:
-        _dead_some(durable, request, [_job_id(header)], again)
+        _dead_some(durable, request, [read_job(header)], again)
         return
     if header.get("jobs") is not None:
         _dead_some(durable, request, _job_ids(header), again)
@@ -291,10 +292,10 @@ def _job_ids(header: Row) -> "list[str]":
     given = header.get("jobs")
     if not isinstance(given, list) or len(given) > MAX_LISTED:
         raise SettingError(f"jobs: must be a list of at most {MAX_LISTED:,} ids")
-    return list(dict.fromkeys(_job_id({"job": id}) for id in given))
+    return list(dict.fromkeys(read_job({"job": id}) for id in given))
 
 
-def _job_id(header: Row) -> str:
+def read_job(header: Row) -> str:
     given = read_text(header, "job", 64).strip()
     id = read_id(given)
     if not id:

@@ -46,6 +46,8 @@ def partial(state: State, worker: Worker, token: bytes, body: Body) -> bool:
         worker.session.partial_bytes += len(body)
         parts.frames += max(1, count(body))
         state.held_bytes += len(body)
+        if session.keeps_parts:
+            session.send_partial(request, body)
     else:
         too_large(state, request)
     return True
