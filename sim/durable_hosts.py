@@ -118,12 +118,13 @@ class Hands(Peer):
         parts = world.parts.choice([0, 1, 3, 6]) if body.startswith(STREAMED) else 0
         for number in range(1, parts + 1):
             said = frame(part_text(body, run, number), False)
-            at = wait * world.parts.random()
+            late = number == parts and world.parts.random() < 0.5  # it comes after the end of the attempt
+            at = wait + 2.0 * world.parts.random() if late else 0.9 * wait * world.parts.random()
 
             def send(said: bytes = said) -> None:
                 self.host.broker.partial(worker, token, said)  # also if the worker was declared lost
 
-            world.later(min(at, 0.9 * wait), self.host.guarded(lambda send=send: self.host.turn(send)))  # type: ignore[misc]
+            world.later(at, self.host.guarded(lambda send=send: self.host.turn(send)))  # type: ignore[misc]
 
         def end() -> None:
             if worker.alive:
