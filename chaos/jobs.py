@@ -9,55 +9,14 @@ import argparse
 import asyncio
 import json
 import os
-import random
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from chaos.killing import PATIENCE, Scene
 from polydomo import AsyncClient, PolydomoError
-
-PYTHON = [sys.executable, "-m"]
-PATIENCE = 900.0
-
-
-class Process:
-    """A process that can be killed and started again."""
-
-    def __init__(self, *words: str, log: Path) -> None:
-        self.words = words
-        self.log = log
-        self.kills = 0
-        self.process: subprocess.Popen[bytes] | None = None
-        self.start()
-
-    def start(self) -> None:
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([*PYTHON, *self.words], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
-            self.kills += 1
-
-    def kill_and_start(self) -> None:
-        self.kill()
-        self.start()
-
-    def end(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-
-    @property
-    def ended(self) -> bool:
-        return self.process is not None and self.process.poll() is not None
 
 
 def worker(url: str) -> None:
@@ -125,104 +84,38 @@ async def outcomes(url: str, jobs: dict[str, int]) -> Counter[str]:
     return found
 
 
-async def leader(urls: list[str]) -> int:
-    """The index of the leader; -1 if there is none."""
-    for n, url in enumerate(urls):
-        try:
-            async with AsyncClient(url, timeout=1.0, connect_timeout=0.5) as made:
-                row, _ = await made.jobs.ask("jobs", {"limit": 1}, None, 1.0)
-                if row["leads"]:
-                    return n
-        except PolydomoError:
-            pass
-    return -1
-
-
 def run(
     jobs: int, store: str, brokers: int, seed: int, pause: float, clients: int = 2, workers: int = 2, rounds: int = 0
 ) -> Counter[str]:
     """Runs the test and returns the outcomes of the acknowledged jobs. ``rounds``: the minimum number of kills of brokers."""
-    dice = random.Random(seed)
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="polydomo-chaos-")))
-        server: Any = None
-        url = store
-        if store == "postgresql":
-            from tests.postgres import Postgres
-
-            server = Postgres()
-            stack.callback(server.remove)
-            server.start()
-            url = server.url
-        urls = [f"ipc://{directory}/broker{n}.sock" for n in range(brokers)]
-        everywhere = ",".join(urls)
-        made: list[Process] = []
-
-        def end_all() -> None:
-            for process in made:
-                process.end()
-
-        stack.callback(end_all)
-
-        def launch(name: str, *words: str) -> Process:
-            made.append(Process(*words, log=directory / f"{name}.log"))
-            return made[-1]
-
-        running = [
-            launch(
-                f"broker{n}", "polydomo", "up", "--listen", urls[n], "--data", str(directory / f"data{n}"), "--store", url,
-                "--journal", "off", "--durable-lease", "2s",
-            )
-            for n in range(brokers)
-        ]  # fmt: skip
-        hands = [launch(f"worker{n}", "chaos.jobs", "--worker", everywhere) for n in range(workers)]
+    begun = time.monotonic()
+    with Scene(store, brokers, seed) as scene:
+        hands = [scene.launch(f"worker{n}", "chaos.jobs", "--worker", scene.url) for n in range(workers)]
         share = jobs // clients
-        files = [directory / f"client{n}.txt" for n in range(clients)]
+        files = [scene.directory / f"client{n}.txt" for n in range(clients)]
         submitting = [
-            launch(f"client{n}", "chaos.jobs", "--client", everywhere,
+            scene.launch(f"client{n}", "chaos.jobs", "--client", scene.url,
                 "--first", str(n * share), "--jobs", str(share), "--file", str(files[n]),
             )
             for n in range(clients)
         ]  # fmt: skip
-        begun = time.monotonic()
-        kills: Counter[str] = Counter()
-        while (
-            not all(one.ended for one in submitting) or kills["broker"] < rounds
-        ) and time.monotonic() - begun < PATIENCE:
-            time.sleep(dice.uniform(0.3, 1.0) * pause)
-            kind = dice.choice(["broker", "broker", "worker", "client", *(["database"] if server is not None else [])])
-            if kind == "broker":
-                leads = asyncio.run(leader(urls)) if brokers > 1 else 0
-                if leads >= 0:
-                    kills["broker"] += 1
-                    running[leads].kill_and_start()
-            elif kind == "worker":
-                kills["worker"] += 1
-                dice.choice(hands).kill_and_start()
-            elif kind == "client":
-                open_ones = [one for one in submitting if not one.ended]
-                if open_ones:
-                    kills["client"] += 1
-                    dice.choice(open_ones).kill_and_start()
-            else:
-                kills["database"] += 1
-                server.kill()
-                server.start()
+        scene.kill_until(
+            lambda: all(one.ended for one in submitting) and scene.kills["broker"] >= rounds, hands, submitting, pause
+        )
         acknowledged: dict[str, int] = {}
         for file in files:
             for line in file.read_text().splitlines():
                 if line.endswith("]"):
                     job, number = json.loads(line)
                     acknowledged[job] = number
-        found = asyncio.run(outcomes(everywhere, acknowledged))
+        found = asyncio.run(outcomes(scene.url, acknowledged))
         found["acknowledged"] = len(acknowledged)
         found["numbers"] = len(set(acknowledged.values()))
-        for kind, number in kills.items():
+        for kind, number in scene.kills.items():
             found[f"kills of {kind}"] = number
         found["seconds"] = round(time.monotonic() - begun)
         if found["right"] != found["acknowledged"]:
-            for path in sorted(directory.glob("*.log")):
-                print(f"--- {path.name}", path.read_text()[-2000:], file=sys.stderr)
+            scene.show_logs()
         return found
 
 
