@@ -20,7 +20,7 @@ def main() -> int:
     show.title("polydomo: one broker for the whole Majordomo family")
     show.say(
         f"""You will see {len(STEPS)} short steps, in about a minute: one broker on one port, clients and workers of every protocol,
-        workers that are killed, durable jobs, HTTP, access control, and an audit of all of it on Spark."""
+        workers that are killed, durable jobs, a flow, HTTP, access control, and an audit of all of it on Spark."""
     )
     stage = Stage(show)
     try:
