@@ -29,7 +29,10 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
+from polydomo.broker.flows import flow as flows
 from polydomo.broker.jobs import job as states
+from polydomo.model.flow import Flow
+from polydomo.model.growth import write_stored_flow
 from polydomo.model.job_messages import make_id, read_answer, write_message
 from polydomo.model.outcomes import KEY_REUSED
 from polydomo.stores.memory_tables import MemoryTables
@@ -335,6 +338,11 @@ class World:
         header: dict[str, object] = {"name": f"tick{n}", "service": "work", "when": f"every {3 + n}s"}
         self.bodies.add(b"tick %d" % n)
         message = write_message(header, [b"tick %d" % n])
+        if Random(self.plan.seed * 31 + n).random() < 0.5:  # it starts a flow of two nodes
+            del header["service"]
+            flow = Flow("ticks")
+            flow.call("work", b"tick %d" % n, after=[flow.call("work", b"tick %d" % n)])
+            message = write_message({**header, "flow": True}, [write_stored_flow(flow)])
 
         def answered(reply: list[bytes], code: str, text: str) -> None:
             row, _ = read_answer(reply) if reply else ({"error": code}, [])
@@ -363,22 +371,26 @@ class World:
                 raise Breach(f"job {id} has the result {job.result!r} for {body!r}")
             if id not in self.told:
                 raise Breach(f"no client could fetch the outcome of job {id}")
+        scheduled = {row.id: row for row in tables.flows.values() if row.key.startswith("tick")}
+        for row in scheduled.values():
+            if row.state not in flows.ENDED and row.created < self.wall() - 120.0:
+                raise Breach(f"the flow of a schedule is {row.state}: {row.key}")
         for job in tables.jobs.values():
             doomed = DOOMED in job.body
             again = max((at for at, row in enumerate(job.story) if row["outcome"] == states.REOPENED), default=-1)
             before = job.story[again + 1 : -1]
             if doomed and (job.state == states.DONE or any("permanent" in str(row["reason"]) for row in before)):
                 raise Breach(f"job {job.id} cannot succeed, but was tried again: {job.state}, {job.attempts} attempts")
-            if job.state not in states.ENDED and not job.schedule:
+            if job.state not in states.ENDED and not job.schedule and job.flow not in scheduled:
                 raise Breach(f"job {job.id} was stored and never ended: {job.attempts} attempts")
             if job.attempts > 4:
                 raise Breach(f"job {job.id} was tried {job.attempts} times")
         for (name, fired), times in self.database.fired.items():
             if times != 1:
                 raise Breach(f"{name} ran {times} times for {fired - START:.1f}")
-        for name, row in tables.schedules.items():
-            if row.next and row.next < self.wall() - 60.0:
-                raise Breach(f"{name} should have run at {row.next - START:.1f}, and it is {self.now:.1f}")
+        for name, planned in tables.schedules.items():
+            if planned.next and planned.next < self.wall() - 60.0:
+                raise Breach(f"{name} should have run at {planned.next - START:.1f}, and it is {self.now:.1f}")
 
 
 def run_seed(seed: int) -> tuple[int, str, Counter[str], int]:

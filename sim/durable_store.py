@@ -44,6 +44,14 @@ class Database(MemoryBackend):
             ):
                 self.known.add(op.job.id)
                 self.fired[op.job.schedule, op.job.fired] += 1
+            elif (
+                isinstance(op, Fire)
+                and op.flow is not None
+                and op.flow.id in self.tables.flows
+                and op.flow.id not in self.known
+            ):
+                self.known.add(op.flow.id)
+                self.fired[op.row.name, op.fired] += 1
             elif isinstance(op, Settle | Finish) and op.settled is not None:
                 for job in op.settled.released:  # it may have an outcome from before a retry
                     if job.reopened() and job.state == states.OPEN:

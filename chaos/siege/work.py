@@ -127,6 +127,21 @@ def empty_frames(stand: Stand) -> list[Foe]:
     return [foe]
 
 
+@attack("messages of 16,000 empty frames")
+def many_empty_frames(stand: Stand) -> list[Foe]:
+    foe = Foe.zmtp(stand.port, b"PUB")
+    flood([foe], repeated(b"\x01\x01t" + b"\x01\x00" * 15_999 + b"\x00\x00", 64_000_000), seconds(stand))
+    return [foe]
+
+
+@attack("requests of 16,000 empty frames to built-in services")
+def many_empty_request_frames(stand: Stand) -> list[Foe]:
+    foe = _mdx_client(stand)
+    request = join([b"MDXC01", b"\x01", b"mmi.service", b"2", *[b""] * 16_000])
+    flood([foe], repeated(request, 64_000_000), seconds(stand))
+    return [foe]
+
+
 @attack("requests of 1,000 empty frames to built-in services")
 def empty_request_frames(stand: Stand) -> list[Foe]:
     foe = _mdx_client(stand)

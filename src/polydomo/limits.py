@@ -13,7 +13,9 @@ MIB: Final = 1024 * 1024
 
 MAX_MESSAGE: Final = 64 * MIB  # memo01 promises "several megabytes"; 64 MiB leaves room and still fits a small machine.
 MAX_FRAME: Final = MAX_MESSAGE  # One frame may be the whole message.
-MAX_FRAMES: Final = 1024  # An endless multipart made libzmq grow by 443 MiB; published peers send at most a few dozen.
+# An endless multipart made libzmq grow by 443 MiB. Published peers send at most a few dozen; a node of a flow that joins 10,000 others gets
+# a frame from each. Frames are charged (``WORK_FRAMES``).
+MAX_FRAMES: Final = 16_384
 MAX_HANDSHAKE: Final = 8 * KIB  # Greeting and READY of every known peer are under 300 bytes; CURVE needs about 1 KiB.
 MAX_IDENTITY: Final = 255  # ZMTP: "Identity ... 0 to 255 octets".
 MAX_IPC_PATH: Final = 107  # Linux stores a socket's path in 108 bytes, including the final zero.
@@ -459,6 +461,8 @@ MAX_ANSWER: Final = MAX_MESSAGE + ENVELOPE  # Accepted from a broker, whose enve
 MAX_SP_ANSWER: Final = 1024 * MIB  # The same over SP, where a broker cannot announce its limit.
 LIMIT_UNASKED: Final = MIB  # Over SP, the library asks for the broker's limit before it sends a larger body.
 LIMIT_ASKED_TIME: Final = 2.0  # How long it waits for the answer; then the default applies.
+FRAME_HEAD: Final = 9  # Bytes of the flags and the length of a frame, at most.
+FREE_HEADS: Final = 1_000  # Frames of a body whose heads fit into ``ENVELOPE`` besides the envelope.
 MAX_BODY_FRAMES: Final = MAX_FRAMES - 24  # Frames of one body; the rest is room for the envelope of any protocol.
 STREAM_BACKLOG: Final = MAX_MESSAGE  # Unread partial replies of one stream, in bytes.
 BACKOFF_FIRST: Final = 0.05  # First delay before reconnecting: a dropped connection should not cost a second.

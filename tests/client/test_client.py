@@ -26,7 +26,7 @@ from polydomo import (
     Worker,
     testing,
 )
-from polydomo.limits import MAX_BODY, MAX_BODY_FRAMES, MAX_MESSAGE, MAX_SERVICE_NAME
+from polydomo.limits import FRAME_HEAD, FREE_HEADS, MAX_BODY, MAX_BODY_FRAMES, MAX_MESSAGE, MAX_SERVICE_NAME
 from polydomo.protocols import registry
 from polydomo.server.settings.sections import LimitsSection
 from polydomo.server.settings.settings import Settings
@@ -432,8 +432,10 @@ def test_bodies_that_no_broker_would_take(broker: testing.Broker) -> None:
 
 def test_the_largest_body_passes(broker: testing.Broker) -> None:
     with serving(broker), Client(broker.url, timeout=WAIT) as client:
-        body = [bytes(MAX_BODY - MAX_BODY_FRAMES + 1), *[b"x"] * (MAX_BODY_FRAMES - 1)]
-        assert client.call("echo", *body) == body
+        for count in (FREE_HEADS, MAX_BODY_FRAMES):
+            heads = FRAME_HEAD * (count - FREE_HEADS)
+            body = [bytes(MAX_BODY - heads - count + 1), *[b"x"] * (count - 1)]
+            assert client.call("echo", *body) == body
 
 
 def test_the_largest_reply_of_any_worker_passes(broker: testing.Broker) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -358,3 +359,35 @@ def test_workers_of_other_protocols_answer_with_more_work(broker: Broker, protoc
         flow = Flow("f")
         flow.call("join", flow.call("countdown", "3"), name="last")
         assert client.start(flow).result("last", 60).text == "over"
+
+
+def test_a_schedule_starts_a_flow(broker: Broker) -> None:
+    with workers(broker), Client(broker.url) as client:
+        client.schedule("often", "every 0.5s", flow=nightly())
+        while not client.flows("done"):
+            time.sleep(0.05)
+        row = client.flows("done")[-1]
+        assert (row["name"], row["key"].split()[0], row["total"]) == ("nightly", "often", 5)
+        client.unschedule("often")
+        assert client.flow(row["flow"]).result("join").text == "text of a.png|text of b.png|text of c.png"
+        keys = [row["key"] for row in client.flows()]
+        assert len(set(keys)) == len(keys)
+        client.schedule("rarely", "@yearly", flow=nightly())
+        (planned,) = client.schedules()
+        assert (planned["flow"], planned["service"], planned["problem"]) == (True, "", "")
+        assert client.flow(client.run_schedule("rarely")).wait(30) == "done"
+        wrong = Flow("wrong")
+        wrong.call("polydomo.status")
+        with pytest.raises(CallFailed, match="is a built-in service"):
+            client.schedule("wrong", "@yearly", flow=wrong)
+        with pytest.raises(SettingError, match="is not a valid|cron expression"):
+            client.schedule("wrong", "never", flow=nightly())
+        with pytest.raises(SettingError, match="not both"):
+            client.schedule("wrong", "@yearly", "ocr", flow=nightly())
+
+
+def test_a_join_of_10_000_nodes(broker: Broker) -> None:
+    with workers(broker), Client(broker.url) as client:
+        flow = Flow("join")
+        flow.call("join", flow.map("ocr", ["x"] * 10_000), name="last")
+        assert len(client.start(flow).result("last", 300).text.split("|")) == 10_000

@@ -492,8 +492,14 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.
 def schedule_add(
     name: Name,
     when: Annotated[str, typer.Argument(metavar="WHEN", help='Cron expression, or interval such as "every 30s".')],
-    service: Service,
+    service: Annotated[str, typer.Argument(metavar="SERVICE", help="Name of the service; none with --flow.")] = "",
     body: Body = None,
+    flow: Annotated[
+        str | None,
+        typer.Option(
+            "--flow", metavar="FILE", help="Start the flow of this file at each time; - reads standard input."
+        ),
+    ] = None,
     zone: Annotated[str, typer.Option(metavar="ZONE", help="Time zone of the cron expression.")] = "UTC",
     missed: Annotated[
         str,
@@ -511,21 +517,30 @@ def schedule_add(
     json: Json = False,
     timeout: Timeout = 30.0,
 ) -> None:
-    """Add a schedule that submits a job repeatedly. It replaces a schedule of the same name, unless nothing has changed.
+    """Add a schedule that submits a job, or starts a flow, repeatedly. It replaces a schedule of the same name, unless nothing has changed.
 
     **Examples**
 
     - `polydomo schedule add nightly "30 2 * * *" backup all --zone Europe/Berlin`
     - `polydomo schedule add poll "every 30s" fetch https://example.org/ --missed skip`
+    - `polydomo schedule add report "0 6 * * mon" --flow report.toml`
     """
     frames = read_body(body or [])
+    described = None
+    if flow is not None:
+        from polydomo.cli.flows.flow import read_file
+
+        if priority or retries is not None or first or run_timeout or group or named:
+            raise SettingError("--flow: the nodes of a flow have their own options")
+        described = read_file(flow)
 
     async def ask(client: "AsyncClient") -> Row:
         return await client.schedule(
             name,
             when,
             service,
-            *await named_or(client, service, body or [], frames, named),
+            *(await named_or(client, service, body or [], frames, named) if service else frames),
+            flow=described,
             zone=zone,
             missed=missed,
             priority=priority,
@@ -561,7 +576,7 @@ def schedule_ls(to: To = None, json: Json = False, timeout: Timeout = 30.0) -> N
             [
                 [
                     row["name"],
-                    row.get("service", ""),
+                    "(flow)" if row.get("flow") else row.get("service", ""),
                     row.get("when", ""),
                     row.get("zone", ""),
                     row.get("missed", ""),

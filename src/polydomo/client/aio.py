@@ -33,6 +33,7 @@ from polydomo.limits import (
     POOL_CONNECTIONS,
 )
 from polydomo.model.flow import Flow
+from polydomo.model.growth import write_stored_flow
 from polydomo.model.outcomes import GAVE_UP, INTERRUPTED, SHUTDOWN
 from polydomo.model.request_options import PLAIN, RequestOptions, mark_fault, options_of
 from polydomo.model.retry_policy import Backoff as JobBackoff
@@ -417,8 +418,9 @@ class AsyncClient:
         self,
         name: str,
         when: str,
-        service: str,
+        service: str = "",
         *body: Frame,
+        flow: Flow | None = None,
         zone: str = "UTC",
         missed: str = "once",
         priority: int = 0,
@@ -433,8 +435,17 @@ class AsyncClient:
 
         A program can declare its schedules each time it starts: one that has not changed is left as it is, and one that has changed
         replaces the schedule of the same name. ``missed`` says what happens to runs that were missed while no broker was up: ``once`` or
-        ``skip``. The other arguments are those of ``submit_job``.
+        ``skip``. The other arguments are those of ``submit_job``. With ``flow`` instead of a service, each run starts that flow.
         """
+        if flow is not None:
+            if service or body or arguments:
+                raise SettingError("schedule: give a service or a flow, not both")
+            text = write_stored_flow(flow)
+            return await self.jobs.schedule(
+                name, "", Times(when, zone, missed), [text], JobOptions(), self._patience(timeout)
+            )
+        if not service:
+            raise SettingError("schedule: name a service, or give a flow")
         options = JobOptions(priority=priority, retries=retries, timeout=run_timeout, group=group)
         times = Times(when, zone, missed)
         return await self.jobs.schedule(
@@ -450,7 +461,8 @@ class AsyncClient:
         await self.jobs.unschedule(name, self._patience(timeout))
 
     async def run_schedule(self, name: str, timeout: float | None = None) -> str:
-        """Submits the job of a schedule now, in addition to its planned runs, and returns the job's id. Raises NoSuchJob."""
+        """Submits the job of a schedule now, in addition to its planned runs, and returns the job's id; or starts its flow, and returns the
+        id of that. Raises NoSuchJob."""
         return await self.jobs.fire(name, self._patience(timeout))
 
     async def publish(self, topic: str | bytes, *body: Frame) -> None:

@@ -379,8 +379,9 @@ class Client:
         self,
         name: str,
         when: str,
-        service: str,
+        service: str = "",
         *body: Frame,
+        flow: Flow | None = None,
         zone: str = "UTC",
         missed: str = "once",
         priority: int = 0,
@@ -397,6 +398,7 @@ class Client:
                 when,
                 service,
                 *body,
+                flow=flow,
                 zone=zone,
                 missed=missed,
                 priority=priority,
@@ -417,7 +419,7 @@ class Client:
         self._background.run(self._client.unschedule(name, timeout))
 
     def run_schedule(self, name: str, timeout: float | None = None) -> str:
-        """Submits the job of a schedule now, and returns the job's id. Raises NoSuchJob."""
+        """Submits the job of a schedule now, or starts its flow, and returns the id. Raises NoSuchJob."""
         return self._background.run(self._client.run_schedule(name, timeout))
 
     def publish(self, topic: str | bytes, *body: Frame) -> None:

@@ -253,7 +253,7 @@ class JobClient:
     ) -> Row:
         header: Row = {
             "name": name,
-            "service": service,
+            **({"service": service} if service else {"flow": True}),
             "when": times.when,
             "zone": times.zone,
             "missed": times.missed,
@@ -269,4 +269,5 @@ class JobClient:
         await self.ask("unschedule", {"name": name}, None, patience)
 
     async def fire(self, name: str, patience: float) -> str:
-        return str((await self.ask("fire", {"name": name}, None, patience, idempotent=False))[0]["job"])
+        found = (await self.ask("fire", {"name": name}, None, patience, idempotent=False))[0]
+        return str(found.get("job") or found["flow"])

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from polydomo.errors import CallFailed
-from polydomo.limits import MAX_BODY, MAX_BODY_FRAMES
+from polydomo.limits import FRAME_HEAD, FREE_HEADS, MAX_BODY, MAX_BODY_FRAMES
 from polydomo.model.outcomes import TOO_LARGE
 
 Frame: TypeAlias = bytes | bytearray | memoryview | str
@@ -99,7 +99,7 @@ def encode(body: Iterable[Frame]) -> list[bytes]:
 
 def check_size(body: list[bytes], limit: int = MAX_BODY) -> None:
     """Raises CallFailed for a body that is larger than the broker accepts."""
-    size = sum(map(len, body))
+    size = sum(map(len, body)) + FRAME_HEAD * max(0, len(body) - FREE_HEADS)
     if size > limit:
         raise CallFailed(
             TOO_LARGE,

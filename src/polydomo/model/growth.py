@@ -23,7 +23,20 @@ def write_growth(job: str, flow: Flow) -> bytes:
     """The reply of a worker. Raises SettingError."""
     if not 0 < len(flow) <= MAX_GROWTH:
         raise SettingError(f"then: the flow has {len(flow):,} nodes; there must be 1 to {MAX_GROWTH:,} (MAX_GROWTH)")
-    return MARK + job.encode() + b"\n" + json.dumps(write_flow(flow), separators=(",", ":")).encode()
+    return MARK + job.encode() + b"\n" + _text(flow)
+
+
+def write_stored_flow(flow: Flow) -> bytes:
+    """The flow of a schedule. Raises SettingError."""
+    if not 0 < len(flow) <= MAX_GROWTH:
+        raise SettingError(
+            f"schedule: the flow has {len(flow):,} nodes; there must be 1 to {MAX_GROWTH:,} (MAX_GROWTH). A worker can add more"
+        )
+    return _text(flow)
+
+
+def _text(flow: Flow) -> bytes:
+    return json.dumps(write_flow(flow), separators=(",", ":")).encode()
 
 
 def is_growth(body: Body) -> bool:

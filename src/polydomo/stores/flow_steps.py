@@ -25,7 +25,7 @@ from polydomo.broker.flows.ops import (
 )
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job, reopening, scoped_key
-from polydomo.broker.jobs.ops import Op
+from polydomo.broker.jobs.ops import Fire, Op
 from polydomo.limits import FLOW_EDGES, FLOW_INPUT, FLOW_INPUTS, FLOW_SLICE
 from polydomo.model.flow_messages import Template
 from polydomo.model.job_messages import error_header
@@ -431,9 +431,21 @@ class FlowSteps:
         if op.existing is None and row.key:
             op.existing = tables.flow_with_key(flow_key(row))
         if op.existing is None:
-            row.state, row.cursor = flows.RUNNING, -1
-            tables.add_flow(row)
-            tables.add_nodes(*op.growth.nodes(row.id, 0, ""))
+            self._add(row, op.growth)
+
+    def fire(self, op: Fire) -> None:
+        """Starts the flow of a schedule, whose row was updated in the same transaction unless that was done before."""
+        if op.flow is None or op.growth is None:
+            return
+        if op.done:
+            self._add(op.flow, op.growth)
+        else:  # the same operation, applied again
+            op.done = self.tables.flow(op.flow.id) is not None
+
+    def _add(self, row: FlowRow, growth: Growth) -> None:
+        row.state, row.cursor = flows.RUNNING, -1
+        self.tables.add_flow(row)
+        self.tables.add_nodes(*growth.nodes(row.id, 0, ""))
 
     def settle(self, op: Settle) -> None:
         row = self.tables.flow(op.id)

@@ -116,6 +116,7 @@ class MemoryBackend(Backend):
                     self._insert(op.job)
             elif op.job is not None:  # the same operation, applied again
                 op.done = op.job.id in tables.jobs
+            self.steps.fire(op)
         elif isinstance(op, Progress):
             job = tables.jobs.get(op.id)
             if job is not None and job.state == states.OPEN:

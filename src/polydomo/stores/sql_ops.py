@@ -64,6 +64,7 @@ class SqlOps:
         )
         op.done = changed.rowcount == 1
         if op.job is None:
+            self._steps.fire(op)
             return
         if op.done:
             self._insert(op.job)

@@ -2,6 +2,7 @@
 
 from datetime import UTC, tzinfo
 
+from polydomo.broker.flows.flow import FlowRow
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import Jobs
 from polydomo.broker.jobs.ops import NOT_LEADER, Loaded, Op, Store, StoreError
@@ -92,6 +93,12 @@ class World:
 
     def zone(self, name: str) -> tzinfo:
         return UTC
+
+    def denial_of_services(self, principal: str, services: list[bytes]) -> str:
+        return ""
+
+    def flow_started(self, row: FlowRow) -> None:
+        pass
 
     def refusal_of(self, job: Job) -> str:
         return ""

@@ -362,7 +362,8 @@ def _jobs(parts: Parts) -> "list[BuiltinService]":
             "the result of the `node` of `flow`, after at most `wait_us`",
             flow_services.result,
         ),
-        job(b"polydomo.flow.list", INSPECT, "a list of flows of a `state`, at most `limit`", flow_services.list_flows),
+        # With the right inspect, the flows of all principals; without it, its own.
+        job(b"polydomo.flow.list", ITSELF, "a list of flows of a `state`, at most `limit`", flow_services.list_flows),
         job(b"polydomo.flow.cancel", ITSELF, "cancels `flow`", flow_services.cancel),
         job(b"polydomo.flow.retry", ITSELF, "runs what failed in `flow` again", flow_services.retry),
         job(b"polydomo.flow.remove", ITSELF, "removes `flow`, which has ended, and its results", flow_services.remove),

@@ -105,6 +105,13 @@ class Flows:
         op.then = opened
         self.jobs.put(op)
 
+    def adopt(self, row: FlowRow) -> None:
+        """A flow was stored and started in one operation, by this broker."""
+        if self.jobs.leads and row.id not in self.running:
+            self.running[row.id] = row
+            self._count()
+            self._next(row.id)
+
     # --- growing
 
     def growth_problem(self, job: Job, growth: Growth) -> "tuple[str, str]":

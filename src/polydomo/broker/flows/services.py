@@ -18,7 +18,7 @@ from polydomo.broker.flows import flow as states
 from polydomo.broker.flows.flow import FlowRow, NodeFacts, NodeRow
 from polydomo.broker.flows.growth import node_of
 from polydomo.broker.flows.ops import ChangeFlow, GetFlow, PutNodes, SelectFlows, SelectNodes
-from polydomo.broker.guard.rules import CALL
+from polydomo.broker.guard.rules import CALL, INSPECT
 from polydomo.broker.jobs import job as job_states
 from polydomo.broker.jobs.durable import NOT_FOUND, PENDING, Durable
 from polydomo.broker.jobs.job import Job, Row
@@ -48,6 +48,9 @@ from polydomo.wire.frames import split
 
 OTHER_FLOW = (
     "a flow with this key or id has other nodes, another name or another principal; use a new key for another flow"
+)
+NO_FLOWS = (
+    "a client without a principal has no flows of its own; all flows need the right inspect on polydomo.flow.list"
 )
 START_FIELDS = {
     "id", "name", "key", "total", "edges", "services", "on_failure", "fingerprint", "flow", "first", "nodes", "open",
@@ -337,7 +340,14 @@ def list_flows(durable: Durable, request: Request, header: Row, content: bytes) 
     known = (*states.ACTIVE, *states.ENDED)
     if state and state not in known:
         raise SettingError(f"state: {state!r} must be {', '.join(known[:-1])} or {known[-1]}")
-    op = SelectFlows(state, read_count(header, "limit", MAX_LISTED) or 100)
+    rights = durable.state.rights
+    owner: str | None = None
+    if rights.in_force and rights.denial_of(request, INSPECT, b"polydomo.flow.list"):
+        owner = request.origin
+        if not owner:
+            durable.fail(request, DENIED, NO_FLOWS)
+            return
+    op = SelectFlows(state, read_count(header, "limit", MAX_LISTED) or 100, owner)
 
     def selected(_: Op) -> None:
         if op.error is not None:

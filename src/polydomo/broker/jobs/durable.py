@@ -28,7 +28,7 @@ from polydomo.broker.jobs.job_waiters import JobWaiters
 from polydomo.broker.jobs.jobs import EXPIRED, Answer, Jobs
 from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
 from polydomo.broker.jobs.policy import JobListener, JobPolicy
-from polydomo.broker.jobs.schedules import Schedules
+from polydomo.broker.jobs.schedules import STARTS_FLOW, Schedules
 from polydomo.broker.requests import outcomes, parking, progress, transitions
 from polydomo.broker.reserved_names import TITANIC, is_reserved
 from polydomo.broker.state import State
@@ -186,6 +186,9 @@ class Durable:
             if why:
                 return why if principal else NO_PRINCIPAL
         return ""
+
+    def flow_started(self, row: FlowRow) -> None:
+        self.flows.adopt(row)
 
     def start(self, job: Job) -> None:
         group, near = job.group.encode("utf-8", "surrogateescape"), job.near.encode("utf-8", "surrogateescape")
@@ -468,7 +471,7 @@ class Durable:
 
     def put_schedule(self, row: ScheduleRow, request: Request | None) -> None:
         """Stores a schedule and answers the client. Raises SettingError."""
-        if is_reserved(row.service):
+        if is_reserved(row.service) and row.service != STARTS_FLOW:
             raise SettingError(
                 f"service: {row.service.decode(errors='replace')!r} is a built-in service, and cannot run jobs"
             )

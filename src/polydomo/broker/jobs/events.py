@@ -70,9 +70,13 @@ def reopened(job: Job) -> JobEvent:
     return about(job, REOPENED)
 
 
-def firing(name: str, due: float, job: Job | None, problem: str = "", principal: str = "") -> JobEvent:
-    """One run of a schedule, due at ``due``; ``job`` is None if the run was skipped, because it was missed or because of ``problem``."""
-    event = about(job, FIRED) if job is not None else JobEvent(SKIPPED, problem)
+def firing(name: str, due: float, job: Job | None, problem: str = "", principal: str = "", flow: str = "") -> JobEvent:
+    """One run of a schedule, due at ``due``. Without ``job`` and ``flow``, the run was skipped, because it was missed or because of
+    ``problem``."""
+    if job is not None:
+        event = about(job, FIRED)
+    else:
+        event = JobEvent(FIRED, f"flow {flow}") if flow else JobEvent(SKIPPED, problem)
     event.principal = principal
     event.schedule = name
     event.created = due

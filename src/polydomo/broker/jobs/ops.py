@@ -8,6 +8,7 @@ epoch: a store that has seen a newer epoch rejects the whole group.
 from collections.abc import Callable
 
 from polydomo.broker.flows.flow import FlowRow, Settled
+from polydomo.broker.flows.growth import Growth
 from polydomo.broker.jobs.job import Job, story_text
 from polydomo.broker.jobs.part import Position, StoredPart
 from polydomo.native import mypyc_attr
@@ -66,8 +67,8 @@ class Insert(Op):
 
 
 class Fire(Op):
-    """Stores a run of a schedule: its job and the time of the next run, in one transaction. ``done`` is false if that run already
-    happened."""
+    """Stores a run of a schedule: its job or its flow, and the time of the next run, in one transaction. ``done`` is false if that run
+    already happened."""
 
     def __init__(self, row: "ScheduleRow", fired: float, following: float, job: Job | None) -> None:
         super().__init__()
@@ -75,7 +76,9 @@ class Fire(Op):
         self.name = row.name
         self.fired = fired
         self.following = following  # 0: there is none
-        self.job = job  # None: the run is skipped
+        self.job = job  # None: the run is skipped, or starts a flow
+        self.flow: FlowRow | None = None  # the flow that it starts
+        self.growth: Growth | None = None  # its nodes
         self.done = False
 
     def size(self) -> int:

@@ -4,6 +4,9 @@ from collections.abc import Callable
 from datetime import datetime, tzinfo
 from typing import Final, Protocol
 
+from polydomo.broker.flows.flow import FlowRow
+from polydomo.broker.flows.growth import Growth
+from polydomo.broker.flows.ops import ReadGrowth, StartFlow
 from polydomo.broker.jobs.events import firing
 from polydomo.broker.jobs.job import SCHEDULED, Job, Row
 from polydomo.broker.jobs.jobs import Jobs
@@ -12,13 +15,17 @@ from polydomo.broker.jobs.timing import Timing, missed_runs, read_timing
 from polydomo.errors import SettingError
 from polydomo.limits import JOB_REFUSED_WAIT, MAX_SCHEDULES, SCHEDULE_RUNS
 from polydomo.model.json_form import iso_time
+from polydomo.wire.frames import flat
 
 # policies for missed runs
 ONCE: Final = "once"
 SKIP: Final = "skip"
+# The service in the row of a schedule that starts a flow; the body is the flow in JSON.
+STARTS_FLOW: Final = b"polydomo.flow.start"
 LATE = 60.0  # seconds after which a run counts as missed: longer than a restart of the broker
 
 Done = Callable[[bool, StoreError | None], None]
+Read = Callable[[Growth | None, str, StoreError | None], None]
 
 
 class ScheduleContext(Protocol):
@@ -30,6 +37,14 @@ class ScheduleContext(Protocol):
 
     def new_id(self) -> str:
         """Creates the id of a new job."""
+        raise NotImplementedError
+
+    def denial_of_services(self, principal: str, services: "list[bytes]") -> str:
+        """Why the principal may not start a flow of these services now; "" if it may."""
+        raise NotImplementedError
+
+    def flow_started(self, row: FlowRow) -> None:
+        """A flow was stored, and runs."""
         raise NotImplementedError
 
     def refusal_of(self, job: Job) -> str:
@@ -47,6 +62,10 @@ class PlannedSchedule:
         self.firing = False  # a run is being stored
         self.retry_at = 0.0
         self.problem = ""  # why the last run was left out
+
+    @property
+    def starts_flow(self) -> bool:
+        return self.row.service == STARTS_FLOW
 
     @property
     def principal(self) -> str:
@@ -161,26 +180,77 @@ class Schedules:
         row = plan.row
         fired, following = missed_runs(plan.timing, row.next, now, row.created, plan.zone)
         run = self._job(row, now, fired)
+        if plan.starts_flow:
+            self._fire_flow(plan, now, fired, following)
+            return
         plan.problem = self.clockwork.refusal_of(run)
         skipped = bool(plan.problem) or (row.missed == SKIP and now - fired > LATE)
-        job = None if skipped else run
-        op = Fire(row, fired, following, job)
+        self._store(plan, Fire(row, fired, following, None if skipped else run))
+
+    def _fire_flow(self, plan: PlannedSchedule, now: float, fired: float, following: float) -> None:
+        """The same for a schedule that starts a flow. Its key is the name of the schedule and the planned time."""
+        row = plan.row
+        plan.firing = True
+
+        def read(growth: Growth | None, problem: str, error: StoreError | None) -> None:
+            plan.firing = False
+            if error is not None or not self.jobs.leads or self.plans.get(row.name) is not plan:
+                plan.retry_at = now + JOB_REFUSED_WAIT
+                return
+            plan.problem = problem
+            op = Fire(row, fired, following, None)
+            if growth is not None and not problem and not (row.missed == SKIP and now - fired > LATE):
+                op.growth = growth
+                op.flow = self._flow(growth, now, f"{row.name} {iso_time(fired)}")
+            self._store(plan, op)
+
+        self.read(row, read)
+
+    def _flow(self, growth: Growth, now: float, key: str) -> FlowRow:
+        made = growth.row(self.clockwork.new_id(), now)
+        made.key = key
+        made.kept, made.kept_failed = self.jobs.policy.keep, self.jobs.policy.keep_dead
+        return made
+
+    def _store(self, plan: PlannedSchedule, op: Fire) -> None:
+        row, job, flow = plan.row, op.job, op.flow
         plan.firing = True
 
         def stored(_: Op) -> None:
             plan.firing = False
             if op.error is not None or not self.jobs.leads or self.plans.get(row.name) is not plan:
                 return
-            row.next = following
+            row.next = op.following
             if op.done:
-                self.jobs.listener.job_event(firing(row.name, fired, job, plan.problem, plan.principal))
-                if job is None:
+                event = firing(
+                    row.name, op.fired, job, plan.problem, plan.principal, flow.id if flow is not None else ""
+                )
+                self.jobs.listener.job_event(event)
+                if job is None and flow is None:
                     self.jobs.counters.skipped += 1
-                else:
-                    self.jobs.counters.fired += 1
+                    return
+                self.jobs.counters.fired += 1
+                if job is not None:
                     self.jobs.adopt_fired(job)
+            if flow is not None and op.done:
+                self.clockwork.flow_started(flow)
 
         op.then = stored
+        self.jobs.put(op)
+
+    def read(self, row: ScheduleRow, answer: Read) -> None:
+        """Reads the flow of a schedule. Answers with it, and why its principal may not start it."""
+        op = ReadGrowth(flat(row.body))
+
+        def read(_: Op) -> None:
+            growth, problem = op.growth, op.problem
+            if growth is not None:
+                pattern = self._job(row, 0.0, 0.0)
+                growth.principal, growth.trace = pattern.principal, pattern.trace
+                problem = self.clockwork.denial_of_services(pattern.principal, growth.services)
+            answer(growth, problem, op.error)
+
+        op.then = read
         self.jobs.put(op)
 
     def _job(self, row: ScheduleRow, now: float, fired: float) -> Job:
@@ -200,6 +270,33 @@ class Schedules:
         now = self.jobs.runner.now()
         job = self._job(plan.row, now, 0.0)
         return job
+
+    def start_now(
+        self, name: str, principal: str, answer: "Callable[[FlowRow | None, str, StoreError | None], None]"
+    ) -> bool:
+        """Starts the flow of a schedule, outside its planned times. Answers with it, or with why that is impossible. Returns False if no
+        schedule of this name starts a flow."""
+        plan = self.plans.get(name)
+        if plan is None or not plan.starts_flow:
+            return False
+
+        def read(growth: Growth | None, problem: str, error: StoreError | None) -> None:
+            if growth is None or problem or error is not None:
+                answer(None, problem, error)
+                return
+            growth.principal = growth.principal or principal
+            op = StartFlow(self._flow(growth, self.jobs.runner.now(), ""), growth)
+
+            def started(_: Op) -> None:
+                if op.error is None and self.jobs.leads:
+                    self.clockwork.flow_started(op.row)
+                answer(op.row if op.error is None else None, "", op.error)
+
+            op.then = started
+            self.jobs.put(op)
+
+        self.read(plan.row, read)
+        return True
 
     def rows(self) -> "list[Row]":
         """All schedules with their next runs."""
@@ -226,7 +323,8 @@ def _described(plan: PlannedSchedule) -> Row:
     row = plan.row
     return {
         "name": row.name,
-        "service": row.service.decode(errors="backslashreplace"),
+        "service": "" if plan.starts_flow else row.service.decode(errors="backslashreplace"),
+        "flow": plan.starts_flow,
         "when": row.timing,
         "zone": row.zone,
         "missed": row.missed,

@@ -20,12 +20,15 @@
 Each function here answers one of them, now or later, and raises SettingError. Those of ZeroMQ RFC 9 are in ``titanic``.
 """
 
+from polydomo.broker.flows.flow import FlowRow
+from polydomo.broker.flows.growth import Growth
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.durable import NOT_FOUND, PENDING, Durable
 from polydomo.broker.jobs.durable_order import order_of
 from polydomo.broker.jobs.job import Job, Row
 from polydomo.broker.jobs.ops import Op, ScheduleRow, Select, StoreError
 from polydomo.broker.jobs.preview import preview
+from polydomo.broker.jobs.schedules import STARTS_FLOW
 from polydomo.broker.jobs.submission import state_of
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_LISTED, MAX_RESULT_WAIT, MAX_SERVICE_NAME
@@ -307,7 +310,7 @@ def read_job(header: Row) -> str:
 
 # --- schedules --------------------------------------------------------------------------------------------------------------
 
-SCHEDULE_FIELDS = {"name", "service", "when", "zone", "missed", "priority", "retries", "timeout_us", "group"}
+SCHEDULE_FIELDS = {"flow", "name", "service", "when", "zone", "missed", "priority", "retries", "timeout_us", "group"}
 
 
 def _name(header: Row) -> str:
@@ -339,9 +342,10 @@ def schedule(durable: Durable, request: Request, header: Row, content: bytes) ->
     unknown = sorted(str(name) for name in header if name not in SCHEDULE_FIELDS)
     if unknown:
         raise SettingError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(SCHEDULE_FIELDS))}")
+    starts_flow = header.get("flow") is True
     row = ScheduleRow(
         _name(header),
-        read_service(header),
+        STARTS_FLOW if starts_flow else read_service(header),
         content,
         read_text(header, "when", 255),
         read_text(header, "zone", 100) or "UTC",
@@ -355,7 +359,28 @@ def schedule(durable: Durable, request: Request, header: Row, content: bytes) ->
     pattern.group = read_mark(header, "group")
     row.settings = pattern.settings()
     row.priority = read_count(header, "priority", 1_000_000)
-    durable.put_schedule(row, request)
+    if not starts_flow:
+        durable.put_schedule(row, request)
+        return
+    for name in ("service", "priority", "retries", "timeout_us", "group"):
+        if header.get(name):
+            raise SettingError(f"{name}: a schedule that starts a flow has none; its nodes have")
+    if not durable.jobs.leads:
+        durable.refuse(request, durable.jobs.not_leading())
+        return
+
+    def read(growth: Growth | None, problem: str, error: StoreError | None) -> None:
+        if error is not None:
+            durable.refuse(request, error)
+        elif problem:
+            durable.fail(request, "invalid" if growth is None else DENIED, problem)
+        else:
+            try:
+                durable.put_schedule(row, request)
+            except SettingError as wrong:
+                durable.fail(request, "invalid", str(wrong))
+
+    durable.schedules.read(row, read)
 
 
 def unschedule(durable: Durable, request: Request, header: Row, content: bytes) -> None:
@@ -374,6 +399,17 @@ def unschedule(durable: Durable, request: Request, header: Row, content: bytes) 
 
 def fire(durable: Durable, request: Request, header: Row, content: bytes) -> None:
     name = _name(header)
+
+    def started(row: FlowRow | None, problem: str, error: StoreError | None) -> None:
+        if row is not None:
+            durable.reply(request, {"flow": row.id, "name": name})
+        elif error is not None:
+            durable.refuse(request, error)
+        else:
+            durable.fail(request, DENIED, problem)
+
+    if durable.jobs.leads and durable.schedules.start_now(name, request.origin, started):
+        return
     job = durable.schedules.run_now(name)
     if job is None:
         if durable.jobs.leads:
