@@ -340,6 +340,7 @@ class World:
         message = write_message(header, [b"tick %d" % n])
         if Random(self.plan.seed * 31 + n).random() < 0.5:  # it starts a flow of two nodes
             del header["service"]
+            header["when"] = f"every {9 + n}s"
             flow = Flow("ticks")
             flow.call("work", b"tick %d" % n, after=[flow.call("work", b"tick %d" % n)])
             message = write_message({**header, "flow": True}, [write_stored_flow(flow)])

@@ -26,7 +26,7 @@ OWN, ANSWER, PEERS, PUBLIC, LOCAL = "own", "answer", "peers", "public", "local"
 CALL, OFFER, PUBLISH, SUBSCRIBE, REGISTER, INSPECT, TAP, BRIDGE, ADMIN = (
     "call offer publish subscribe register inspect tap bridge admin".split()
 )
-FILTERED = "filtered"  # it shows only what the principal may call
+FILTERED = "filtered"  # it shows only what the principal may call, or what is its own
 
 ROOT = Path(polydomo.__file__).parent
 
@@ -239,7 +239,7 @@ HTTP: dict[str, list[Try]] = {
         ("POST", "/v1/jobs", b'{"service":"secret","frames":["x"]}', CALL),
     ],
     "/v1/flows": [
-        ("GET", "/v1/flows", b"", INSPECT),
+        ("GET", "/v1/flows", b"", FILTERED),
         ("POST", "/v1/flows", b'{"node":[{"service":"secret"}]}', CALL),
         ("GET", f"/v1/flows/{FLOW}", b"", CALL),
         ("GET", f"/v1/flows/{FLOW}/result/secret-1", b"", CALL),
@@ -292,7 +292,7 @@ CLI: dict[str, tuple[list[str], str]] = {
     "jobs": (["jobs"], INSPECT),
     "dead": (["dead"], INSPECT),
     "schedule": (["schedule", "ls"], INSPECT),
-    "flow": (["flow", "ls"], INSPECT),
+    "flow": (["flow", "cancel", FLOW], CALL),
     "pause": (["pause", "secret"], ADMIN),
     "resume": (["resume", "secret"], ADMIN),
     "drain": (["drain", "secret"], ADMIN),

@@ -1,11 +1,15 @@
 """A flow as a program describes it, and as the broker reads it."""
 
+import json
+
 import pytest
 
 from polydomo import Backoff, Flow, SettingError
 from polydomo.limits import FLOW_PART, MAX_BODY_FRAMES
+from polydomo.model.flow_file import read_flow, write_flow
 from polydomo.model.flow_messages import NodeSpec, Template
-from polydomo.wire.frames import split
+from polydomo.model.growth import growth_of, read_stored_flow, write_growth
+from polydomo.wire.frames import frame, split
 
 
 def test_arguments_become_frames() -> None:
@@ -18,6 +22,37 @@ def test_arguments_become_frames() -> None:
     template = Template(spec.body())
     assert template.nodes() == [0, 0, 0]
     assert split(template.fill({0: b"r"})) == [b"r", b"!", b"r", b"r"]
+
+
+def test_arguments_by_name_become_an_object() -> None:
+    flow = Flow("f")
+    a = flow.call("one", text="5", number=5, many=[{"x": 1}])
+    spec = NodeSpec(0, a.row, list(reversed(a.frames)))
+    assert split(Template(spec.body()).fill({})) == [b'{"text":"5","number":5,"many":[{"x":1}]}']
+    b = flow.call("two", a=a, list=[a, a], options="!", by_reference=True)
+    template = Template(NodeSpec(1, b.row, list(reversed(b.frames))).body())
+    assert split(template.fill({0: b"01K"})) == [b'{"a":"01K","list":["01K","01K"],"options":"!"}']
+
+
+def test_a_flow_is_written_as_a_file() -> None:
+    flow = Flow("f", on_failure="cancel", reuse=True)
+    many = flow.map("ocr", ["a", b"\xff", {"node": "x"}, "t" * 5000], retries=Backoff(attempts=3), run_timeout=1.5)
+    last = flow.call("join", many, many[0], 7, priority=2, allow_failure=True, by_reference=True, reuse=False)
+    flow.call("mail", text={"base64": "x"}, of=last, all=many, after=[many[0], many[1], many[2]], name="mail")
+    again = read_flow(json.loads(json.dumps(write_flow(flow))))
+    assert again.fingerprint() == flow.fingerprint()
+    assert [node.name for node in again.nodes] == [node.name for node in flow.nodes]
+    growth = write_growth("01KDVDNA000000000000000000", flow)
+    text = growth_of(frame(growth, False), "01KDVDNA000000000000000000")
+    assert text is not None and read_stored_flow(text).fingerprint() == flow.fingerprint()
+    assert growth_of(frame(growth, False), "01KDVDNA000000000000000001") is None
+    assert growth_of(frame(b"polydomo-the", False), "01KDVDNA000000000000000000") is None
+
+
+def test_a_name_may_not_be_that_of_an_added_node() -> None:
+    with pytest.raises(SettingError, match="node '7/x': name: NUMBER/NAME"):
+        Flow("f").call("x", name="7/x")
+    Flow("f").call("x", name="pages/7")
 
 
 def test_names_are_generated_and_unique() -> None:
@@ -61,7 +96,7 @@ def test_a_large_flow_is_sent_in_parts() -> None:
 def test_more_frames_than_a_message_has_are_refused() -> None:
     flow = Flow("f")
     many = flow.map("x", range(MAX_BODY_FRAMES))
-    with pytest.raises(SettingError, match=r"node 'join': args: 1,001 frames; the limit is 1,000"):
+    with pytest.raises(SettingError, match=r"node 'join': args: 16,361 frames; the limit is 16,360"):
         flow.call("join", "first", many)
     flow.call("join", "first", many, by_reference=True)
 

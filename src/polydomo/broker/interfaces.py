@@ -15,6 +15,10 @@ class Rights:
 
     in_force = False  # whether there are rules
 
+    def allows(self, principal: str, right: str, name: str) -> bool:
+        """Whether the principal has the right. Not recorded."""
+        return True
+
     def denial(self, session: Session, right: str, name: bytes | str) -> str:
         """Why the peer does not have the right now; "" if it has it."""
         return ""

@@ -135,13 +135,15 @@ class Flow:
             raise SettingError(f"node {node.name!r:.50}: a name has at most {MAX_NODE_NAME} bytes (MAX_NODE_NAME)")
         row = node.row
         row["service"] = service
+        if arguments and named:
+            raise SettingError(f"node {node.name!r}: give arguments by position or by name, not both")
         given = [*arguments, *named.values()]
         try:
             check_name(node.name)
-            check_frames(given, by_reference)
+            check_frames(arguments, by_reference)
         except SettingError as error:
             raise SettingError(f"node {node.name!r}: {error}") from None
-        row["args"] = [self._argument(node, value) for value in given]
+        row["args"] = [self._argument(node, value, bool(named)) for value in given]
         if named:
             row["names"] = list(named)
         if after:
@@ -182,14 +184,13 @@ class Flow:
         by_reference: bool = False,
         reuse: bool | None = None,
         group: str = "",
-        **named: object,
     ) -> list[FlowNode]:
         """Adds one call for each item, with ``more`` as further arguments of each. Returns the nodes."""
         return [
             self.add(
                 service,
                 (item, *more),
-                named,
+                {},
                 after=after,
                 retries=retries,
                 run_timeout=run_timeout,
@@ -216,17 +217,17 @@ class Flow:
         node.needs.add(given.number)
         return given.number
 
-    def _argument(self, node: FlowNode, value: object) -> object:
-        """An argument as the broker reads it."""
+    def _argument(self, node: FlowNode, value: object, named: bool) -> object:
+        """An argument as the broker reads it. With a name, it is JSON."""
         if isinstance(value, FlowNode):
             return self._number(node, value)
         if isinstance(value, list) and all(isinstance(one, FlowNode) for one in value):
             return ranges([self._number(node, one) for one in value])
-        if isinstance(value, str):
+        if isinstance(value, str) and not named:
             if len(value) <= INLINE:
                 return value
             node.frames.append(value.encode())
-        elif isinstance(value, bytes | bytearray | memoryview):
+        elif isinstance(value, bytes | bytearray | memoryview) and not named:
             node.frames.append(bytes(value))
         else:
             try:

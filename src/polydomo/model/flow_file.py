@@ -13,17 +13,18 @@
     name = "mail"
     service = "mail"
     args = ["ops@example.org", {node = "pages"}]
-    kwargs = {copies = 2}                # arguments by name
+    # or kwargs = {to = "ops@example.org", pages = {node = "pages"}}, arguments by name
     after = ["audit"]
     retries = 5
     run_timeout = "60s"                  # or seconds
 
 An argument is text, ``{node = NAME}`` for the result of a node (of a ``map``: those of all its nodes), ``{nodes = [NAME, ...]}``,
-``{base64 = TEXT}`` for bytes, or any other JSON value. Nodes may stand in any order.
+``{base64 = TEXT}`` for bytes, ``{json = TEXT}`` for a JSON value in text, or any other JSON value. Nodes may stand in any order.
 """
 
 import base64
 import binascii
+import json
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 
@@ -81,9 +82,10 @@ def write_flow(flow: Flow) -> Row:
         named = given.get("names", [])
         assert isinstance(arguments, list) and isinstance(named, list)
         written = [_written(flow, value, frames) for value in arguments]
-        row["args"] = written[: len(written) - len(named)]
         if named:
-            row["kwargs"] = dict(zip(named, written[len(written) - len(named) :], strict=True))
+            row["kwargs"] = {name: _as_value(value) for name, value in zip(named, written, strict=True)}
+        else:
+            row["args"] = written
         if "after" in given:
             row["after"] = _names_of(flow, given["after"])
         timeout = given.get("timeout_us")
@@ -103,6 +105,13 @@ def _written(flow: Flow, value: object, frames: "Iterator[bytes]") -> object:
     if isinstance(value, int):
         return {"node": flow.nodes[value].name}
     return {"nodes": _names_of(flow, value)} if isinstance(value, list) else value
+
+
+def _as_value(written: object) -> object:
+    """An argument by name is JSON in a frame."""
+    if isinstance(written, dict) and "base64" in written:
+        return {"json": base64.b64decode(written["base64"]).decode()}
+    return written
 
 
 def _names_of(flow: Flow, numbers: object) -> "list[str]":
@@ -218,6 +227,11 @@ def _argument(name: str, value: object, made: "dict[str, list[FlowNode]]") -> ob
                 return base64.b64decode(str(value["base64"]), validate=True)
             except binascii.Error as error:
                 raise SettingError(f"node {name!r}: args: base64: {error}") from None
+        if "json" in value:
+            try:
+                return json.loads(str(value["json"]))
+            except (ValueError, RecursionError) as error:
+                raise SettingError(f"node {name!r}: args: json: {error}") from None
     return value
 
 

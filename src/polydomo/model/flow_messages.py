@@ -6,7 +6,7 @@ A node is a JSON object:
     service         the service that runs it
     args            its arguments: a string is text, null is the next frame of the message's body, a number is the node with that
                     number, a list of numbers is the nodes of a list; [first, last] in it is a range of numbers
-    names           the names of its last arguments, if they have names
+    names           the names of its arguments, if the worker gets them as one JSON object
     after           numbers of nodes that must end before it, and whose results it does not get, in the same form
     retries, timeout_us, priority, ttl_us, group
                                               as in ``polydomo.submit``
@@ -16,8 +16,9 @@ Nodes are numbered from 0 in the order in which they are sent, and a node names 
 has no cycle.
 """
 
+import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -87,10 +88,12 @@ class NodeSpec:
         for value in given:
             self._argument(value, frames)
         names = row.get("names", [])
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(names) > len(given):
-            raise SettingError(f"names: must be a list of at most {len(given)} names, not {names!r:.100}")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise SettingError(f"names: must be a list of names, not {names!r:.100}")
+        if names and len(names) != len(given):
+            raise SettingError(f"names: {len(names)} names for {len(given)} arguments")
         self.names: list[str] = [str(name) for name in names]
-        check_frames(self.arguments, self.by_reference)
+        check_frames(self.arguments, self.by_reference or bool(self.names))
 
     def _argument(self, value: object, frames: "list[bytes]") -> None:
         if isinstance(value, str):
@@ -170,7 +173,7 @@ class Template:
         row = _decode(frames[0])
         self.arguments: list[Argument] = row["args"]
         self.by_reference: bool = row.get("by_reference", False)
-        self.names: list[str] = row.get("names", [])  # of the last arguments
+        self.names: list[str] = row.get("names", [])
         self.frames = frames[1:]
 
     def nodes(self) -> "list[int]":
@@ -186,8 +189,10 @@ class Template:
     def fill(self, results: "dict[int, bytes]") -> bytes:
         """The worker's body: one frame per argument, and one for each node of a list. By reference, ``results`` are ids, and a list is
         one frame, a JSON list of them."""
-        frames: list[bytes] = []
         own = iter(self.frames)
+        if self.names:
+            return join([self._object(results, own)])
+        frames: list[bytes] = []
         for value in self.arguments:
             if isinstance(value, int):
                 frames.append(results[value])
@@ -198,6 +203,35 @@ class Template:
             else:
                 frames.append(next(own))
         return join(frames or [b""])
+
+    def _object(self, results: "dict[int, bytes]", own: "Iterator[bytes]") -> bytes:
+        """The arguments by name, as a JSON object. A result that is not JSON is text."""
+        pieces: list[bytes] = []
+        for name, value in zip(self.names, self.arguments, strict=True):
+            if isinstance(value, int):
+                piece = as_json(results[value])
+            elif isinstance(value, list):
+                piece = b"[" + b",".join([as_json(results[number]) for number in value]) + b"]"
+            else:
+                piece = as_json(next(own))
+            pieces.append(json.dumps(name).encode() + b":" + piece)
+        return b"{" + b",".join(pieces) + b"}"
+
+
+def as_json(content: bytes) -> bytes:
+    """Content that is JSON, unchanged; other text as a JSON string; other bytes as a string in base64.
+
+    >>> as_json(b"[1, 2]"), as_json(b"two words"), as_json(b"\xff")
+    (b'[1, 2]', b'"two words"', b'"/w=="')
+    """
+    try:
+        _decode(content)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        try:
+            return json.dumps(content.decode()).encode()
+        except UnicodeDecodeError:
+            return b'"' + base64.b64encode(content) + b'"'
+    return content
 
 
 def check_frames(arguments: "Sequence[object]", by_reference: bool) -> None:

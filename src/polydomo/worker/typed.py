@@ -16,6 +16,7 @@ A function that gets batches has the same annotations in lists, ``def embed(text
 of one text.
 """
 
+import base64
 import inspect
 import sys
 from collections.abc import (
@@ -143,15 +144,57 @@ class Typed:
     def read(self, call: Call) -> Row:
         """The arguments of a call. Raises CallFailed."""
         try:
-            value = msgspec.json.decode(call.body or b"{}")
-            arguments = msgspec.convert(value, self.arguments, dec_hook=_decode_other)
+            value = msgspec.json.decode(call.body or b"{}") if len(call) < 2 else None
+        except (msgspec.DecodeError, RecursionError):
+            value = None
+        try:
+            if call.job and not isinstance(value, dict):
+                value = self._by_position(call.frames)
+            elif value is None:
+                raise CallFailed(INVALID_ARGUMENTS, f"{self.name}: the request is not a JSON object of arguments")
+            arguments = self._convert(value, call)
         except msgspec.ValidationError as error:
             raise CallFailed(INVALID_ARGUMENTS, f"{self.name}: {error}") from None
-        except (msgspec.DecodeError, RecursionError):
-            raise CallFailed(INVALID_ARGUMENTS, f"{self.name}: the request is not a JSON object of arguments") from None
         found: Row = {name: getattr(arguments, name) for name in self.arguments.__struct_fields__}
         for name in self.call_parameters:
             found[name] = call
+        return found
+
+    def _convert(self, value: Any, call: Call) -> Any:
+        try:
+            return msgspec.convert(value, self.arguments, dec_hook=_decode_other)
+        except msgspec.ValidationError:
+            fields = self.arguments.__struct_fields__
+            if not call.job or not isinstance(value, dict) or not fields or set(value) & set(fields):
+                raise
+            # The object is not one of arguments: it may be the first argument of a node of a flow.
+            return msgspec.convert({fields[0]: value}, self.arguments, dec_hook=_decode_other)
+
+    def _by_position(self, frames: list[bytes]) -> Row:
+        """The arguments of a node of a flow, which come as frames: one for each parameter, in order. If there is one parameter that is a
+        list, it takes the frames that are left. Raises CallFailed."""
+        fields = self.arguments.__struct_fields__
+        properties: Row = self.input.get("properties", {})
+        lists = [name for name in fields if properties.get(name, {}).get("type") == "array"]
+        extra = len(frames) - len(fields)
+        if extra > 0 and len(lists) != 1:
+            raise CallFailed(
+                INVALID_ARGUMENTS,
+                f"{self.name}: {len(frames)} arguments for {len(fields)} parameters; pass arguments by name, as flow.call(..., a=1)",
+            )
+        found: Row = {}
+        at = 0
+        for name in fields:
+            if at >= len(frames):
+                break
+            if name in lists and len(lists) == 1:
+                count = 1 + max(0, extra)
+                items = [_value_of(frame, {}) for frame in frames[at : at + count]]
+                found[name] = items[0] if count == 1 and isinstance(items[0], list) else items
+            else:
+                count = 1
+                found[name] = _value_of(frames[at], properties.get(name, {}))
+            at += count
         return found
 
     def write(self, value: object) -> bytes | Forward | Then:
@@ -228,6 +271,19 @@ async def _awaited(
     value: Awaitable[object], write: Callable[[object], bytes | Forward | Then]
 ) -> bytes | Forward | Then:
     return write(await value)
+
+
+def _value_of(frame: bytes, schema: Row) -> object:
+    """The JSON value in a frame, or its text; bytes for a parameter of bytes."""
+    if schema.get("contentEncoding") == "base64":
+        return base64.b64encode(frame).decode()
+    try:
+        value = msgspec.json.decode(frame)
+        if isinstance(value, str) or schema.get("type") != "string":
+            return value
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        pass
+    return frame.decode("utf-8", "replace")
 
 
 def _default(value: object) -> object:

@@ -99,3 +99,24 @@ def test_standard_input_and_a_flow_that_is_cancelled(broker: Broker) -> None:
 )
 def test_a_flow_that_cannot_run_is_refused_with_the_name_of_the_node(broker: Broker, node: object, why: str) -> None:
     assert why in run(broker, "start", "-", status=2, given=json.dumps({"name": "f", "node": node})).replace("\n", " ")
+
+
+def test_a_schedule_starts_a_flow_of_a_file(broker: Broker, tmp_path: Path) -> None:
+    path = tmp_path / "nightly.toml"
+    path.write_text(FLOW)
+
+    def schedule(*arguments: str, status: int = 0) -> str:
+        found = CliRunner().invoke(app, ["schedule", *arguments, "--to", broker.url])
+        assert found.exit_code == status, found.output
+        return found.output
+
+    assert "nightly: next at" in schedule("add", "nightly", "0 0 1 1 *", "--flow", str(path))
+    assert "(flow)" in schedule("ls")
+    assert "nightly" in schedule("run", "nightly")
+    with Client(broker.url) as client:
+        newest = client.flows()[0]
+        assert (newest["name"], newest["key"]) == ("nightly", "")
+        assert client.flow(newest["flow"]).result("mail", 30).text == "ops A B C D E F G"
+    assert "own options" in schedule("add", "n", "@daily", "--flow", str(path), "--priority", "3", status=1)
+    assert "not both" in schedule("add", "n", "@daily", "ocr", "--flow", str(path), status=1)
+    schedule("rm", "nightly")

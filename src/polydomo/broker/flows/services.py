@@ -342,7 +342,7 @@ def list_flows(durable: Durable, request: Request, header: Row, content: bytes) 
         raise SettingError(f"state: {state!r} must be {', '.join(known[:-1])} or {known[-1]}")
     rights = durable.state.rights
     owner: str | None = None
-    if rights.in_force and rights.denial_of(request, INSPECT, b"polydomo.flow.list"):
+    if not rights.allows(request.origin, INSPECT, "polydomo.flow.list"):
         owner = request.origin
         if not owner:
             durable.fail(request, DENIED, NO_FLOWS)
