@@ -539,7 +539,7 @@ def schedule_add(
             name,
             when,
             service,
-            *(await named_or(client, service, body or [], frames, named) if service else frames),
+            *(await named_or(client, service, body or [], frames, named) if service else frames if body else []),
             flow=described,
             zone=zone,
             missed=missed,

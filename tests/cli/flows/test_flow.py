@@ -112,11 +112,11 @@ def test_a_schedule_starts_a_flow_of_a_file(broker: Broker, tmp_path: Path) -> N
 
     assert "nightly: next at" in schedule("add", "nightly", "0 0 1 1 *", "--flow", str(path))
     assert "(flow)" in schedule("ls")
-    assert "nightly" in schedule("run", "nightly")
+    schedule("run", "nightly")
     with Client(broker.url) as client:
         newest = client.flows()[0]
         assert (newest["name"], newest["key"]) == ("nightly", "")
         assert client.flow(newest["flow"]).result("mail", 30).text == "ops A B C D E F G"
-    assert "own options" in schedule("add", "n", "@daily", "--flow", str(path), "--priority", "3", status=1)
-    assert "not both" in schedule("add", "n", "@daily", "ocr", "--flow", str(path), status=1)
+    assert "own options" in schedule("add", "n", "@daily", "--flow", str(path), "--priority", "3", status=2)
+    assert "not both" in schedule("add", "n", "@daily", "ocr", "--flow", str(path), status=2)
     schedule("rm", "nightly")
