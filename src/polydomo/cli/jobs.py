@@ -528,7 +528,7 @@ def schedule_add(
     frames = read_body(body or [])
     described = None
     if flow is not None:
-        from polydomo.cli.flows.flow import read_file
+        from polydomo.cli.flows.reading import read_file
 
         if priority or retries is not None or first or run_timeout or group or named:
             raise SettingError("--flow: the nodes of a flow have their own options")

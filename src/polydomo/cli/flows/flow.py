@@ -1,7 +1,5 @@
 """Flows from the shell: ``flow start``, ``ls``, ``show``, ``watch``, ``result``, ``cancel``, ``retry``, ``rm`` and ``graph``."""
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,12 +8,12 @@ from polydomo.cli.calls.call import write_raw, write_text
 from polydomo.cli.common import options
 from polydomo.cli.common.options import Json, To
 from polydomo.cli.common.render import PrintedColumn, clock, show, show_json
+from polydomo.cli.flows.reading import read_file
 from polydomo.cli.jobs import Timeout, with_client
 from polydomo.errors import CallFailed, SettingError
 
 if TYPE_CHECKING:
     from polydomo.client.aio import AsyncClient
-    from polydomo.model.flow import Flow
 
 Row = dict[str, Any]
 
@@ -27,27 +25,6 @@ flow_commands = typer.Typer(no_args_is_help=True, help="Run graphs of durable jo
 
 def add_to(app: typer.Typer) -> None:
     app.add_typer(flow_commands, name="flow")
-
-
-def read_file(path: str) -> "Flow":
-    """The flow in a file. Raises SettingError."""
-    import json
-    import tomllib
-
-    from polydomo.model.flow_file import read_flow
-
-    try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path}: cannot be read: {error}") from None
-    try:
-        given = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SettingError(f"{path}: is neither TOML nor JSON: {error}") from None
-    try:
-        return read_flow(given)
-    except SettingError as error:
-        raise SettingError(f"{path}: {error}") from None
 
 
 @flow_commands.command("start")
