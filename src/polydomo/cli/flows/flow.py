@@ -1,5 +1,6 @@
 """Flows from the shell: ``flow start``, ``ls``, ``show``, ``watch``, ``result``, ``cancel``, ``retry``, ``rm`` and ``graph``."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
