@@ -1,13 +1,17 @@
-"""The class archive of sessions: what a killed process left behind is removed."""
+"""Local sessions: what a killed process left of the class archive is removed, and files are written without starting programs."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from polydomo.pipeline import java, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def test_archives_that_nothing_will_use_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +31,20 @@ def test_archives_that_nothing_will_use_are_removed(tmp_path: Path, monkeypatch:
     assert sorted(tmp_path.iterdir()) == sorted([writing, recent, own])
     archive.keep()
     assert own.stat().st_mtime > 0, "an archive in use must not look old"
+
+
+def test_a_local_session_writes_files_without_checksums_and_programs(spark: "SparkSession", tmp_path: Path) -> None:
+    def programs() -> list[str]:
+        """CPU ticks of the programs that the JVM has started and that have ended."""
+        process: Any = spark._jvm
+        text = Path(f"/proc/{process.java.lang.ProcessHandle.current().pid()}/stat").read_text()
+        return text.rpartition(")")[2].split()[13:15]
+
+    made = tmp_path / "made"
+    spark.range(1).write.parquet(str(tmp_path / "first"))  # Hadoop starts programs once, to learn about the machine
+    before = programs()
+    spark.range(50).selectExpr("id", "id AS place").write.partitionBy("place").parquet(str(made))
+    assert programs() == before, "Hadoop started chmod for each file and directory"
+    files = [path for path in made.rglob("*") if path.is_file()]
+    assert len(files) == 50 and all(path.suffix == ".parquet" for path in files), files
+    assert spark.read.parquet(str(made)).count() == 50

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from polydomo.errors import PolydomoError
-from polydomo.pipeline import java
+from polydomo.pipeline import java, local_disk
 from polydomo.scratch import scratch_directory
 
 if TYPE_CHECKING:
@@ -207,6 +207,8 @@ def build(
         spark.addArtifacts(str(package()), pyfile=True)
     else:
         _ignore_end_of_jvm(spark)
+        if local and rows is not None:
+            local_disk.use(spark)
     return spark
 
 
