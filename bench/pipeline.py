@@ -76,12 +76,12 @@ class Tree(threading.Thread):
 
     def run(self) -> None:
         while not self.over.wait(0.3):
-            family = _family(os.getpid())[1:]
-            self.peak = max(self.peak, sum(map(_resident, family)))
-            self.pythons = max(self.pythons, sum(_is_python(process) for process in family))
+            processes = family(os.getpid())[1:]
+            self.peak = max(self.peak, sum(map(_resident, processes)))
+            self.pythons = max(self.pythons, sum(_is_python(process) for process in processes))
 
 
-def _family(root: int) -> list[int]:
+def family(root: int) -> list[int]:
     parents: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

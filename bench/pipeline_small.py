@@ -19,7 +19,9 @@ from functools import partial
 from pathlib import Path
 
 from bench.generate_journal import generate
+from bench.pipeline import family
 
+SETTLED = 1.0  # seconds
 COMMAND = (sys.executable, "-m", "polydomo", "pipeline", "run")
 
 
@@ -67,7 +69,7 @@ class Bench:
         last.write_bytes(kept)
         return measured(*COMMAND, "-j", str(path), *tables)
 
-    def run(self, most: float, seconds: float) -> None:
+    def run(self, most: float, batches: int) -> None:
         print("| | CPU s | s |\n|---|---|---|")
         small = self.journal("2k", 2_400, 400_000)
         tables = self.tables()
@@ -89,12 +91,13 @@ class Bench:
         tables = ["-t", str(self.scratch / "tables")]  # of the last case
         count = ("query", "SELECT count(*) FROM requests")
         self.case("query of a count", lambda: measured(sys.executable, "-m", "polydomo", *count, *tables))
-        if seconds:
-            cpu, took = self.stream(seconds)
-            print(f"| stream at 60 requests/s, {took:.0f} s | {cpu:.1f} ({cpu / took:.2f} cores) | |", flush=True)
+        if batches:
+            costs = self.stream(batches)
+            shown = ", ".join(f"{one:.1f}" for one in costs)
+            print(f"| micro-batches of a resident stream, one new segment of each kind | {shown} | |", flush=True)
 
-    def stream(self, seconds: float) -> tuple[float, float]:
-        """CPU seconds and seconds of a stream that gets a new segment every 5 s, each with the requests of 5 s."""
+    def stream(self, batches: int) -> list[float]:
+        """CPU seconds of each micro-batch of a stream, by all its processes. A micro-batch has the requests of 5 s."""
         source, path = self.scratch / "minutes", self.scratch / "streamed"
         if not source.exists():
             generate(source, 40_000, seed=1, breaches=0, seconds=600.0, segment_rows=1_030)
@@ -102,21 +105,38 @@ class Bench:
         files = sorted((source / "north").rglob("*.parquet"), key=lambda file: (file.name, str(file)))
         names = sorted({file.name for file in files})
         _publish(files, names[0], source / "north", path)
-        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-        command = (sys.executable, "-m", "polydomo", "pipeline", "stream", "-j", str(path), *self.tables())
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-            for name in names[1:]:
-                if time.monotonic() - began > seconds:
-                    break
-                time.sleep(5.0)
+        command = (sys.executable, "-m", "polydomo", "pipeline", "stream", "--interval", "1s", "-j", str(path))
+        costs = []
+        with subprocess.Popen([*command, *self.tables()], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            loaded = (line for line in process.stdout if line.startswith("batch "))
+            next(loaded)
+            for name in names[1 : batches + 1]:
+                time.sleep(SETTLED)  # Spark writes the end of a batch into its checkpoint after the line
+                before = _cpu(process.pid)
                 _publish(files, name, source / "north", path)
+                next(loaded)
+                time.sleep(SETTLED)
+                costs.append(_cpu(process.pid) - before)
             process.send_signal(signal.SIGINT)
+            process.stdout.read()
             process.wait(60)
-        after, ended = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-        return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, ended - began
+        return costs
 
     def first_run(self, flags: list[str]) -> tuple[float, float]:
         return measured(*COMMAND, *flags, *self.tables())
+
+
+def _cpu(root: int) -> float:
+    """CPU seconds of a process and of all that it started."""
+    ticks = 0
+    for process in family(root):
+        try:
+            fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _publish(files: list[Path], name: str, source: Path, target: Path) -> None:
@@ -135,7 +155,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="of journals, which are generated once")
     parser.add_argument("--most", type=float, default=1.0, help="million rows of the largest case")
     parser.add_argument(
-        "--stream", type=float, default=60.0, metavar="S", help="seconds to run the stream; 0 leaves it out"
+        "--stream", type=int, default=30, metavar="N", help="micro-batches of a stream; 0 leaves it out"
     )
     given = parser.parse_args()
     print(f"load of the machine: {os.getloadavg()[0]:.1f}")

@@ -1,4 +1,4 @@
-"""Local sessions: what a killed process left of the class archive is removed, and files are written without starting programs."""
+"""Local sessions: what a killed process left of the class archive is removed; files are written without programs; views are made once."""
 
 import os
 import subprocess
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from polydomo.pipeline import java, session
+from polydomo.pipeline.sql import sql, views_kept
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,3 +49,18 @@ def test_a_local_session_writes_files_without_checksums_and_programs(spark: "Spa
     files = [path for path in made.rglob("*") if path.is_file()]
     assert len(files) == 50 and all(path.suffix == ".parquet" for path in files), files
     assert spark.read.parquet(str(made)).count() == 50
+
+
+def test_a_frame_is_one_view_for_all_queries_of_a_batch(spark: "SparkSession") -> None:
+    def views() -> int:
+        return sum(table.isTemporary for table in spark.catalog.listTables())
+
+    before, frame = views(), spark.range(3)
+    with views_kept(spark):
+        counted = sql("SELECT count(*) AS n, '{{' AS brace FROM {frame}", frame=frame)
+        made = sql(
+            "SELECT sum(id) + n AS total, brace FROM {frame}, {counted} GROUP BY n, brace", frame=frame, counted=counted
+        )
+        assert views() == before + 2
+    assert views() == before
+    assert [tuple(row) for row in made.collect()] == [(6, "{")], "a query must outlive its views"

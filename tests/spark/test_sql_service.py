@@ -28,11 +28,13 @@ PATIENCE = 240.0
 
 
 @pytest.fixture(scope="module")
-def session(spark: "SparkSession") -> "SparkSession":
+def session(spark: "SparkSession") -> "Iterator[SparkSession]":
     """With its own views, settings and functions: the service removes some."""
     made = spark.newSession()
     made.range(100_000, numPartitions=4).createOrReplaceTempView("numbers")
-    return made
+    made.range(3).write.mode("overwrite").saveAsTable("stored")
+    yield made
+    made.sql("DROP TABLE stored")
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +181,8 @@ REFUSED = [
     "SELECT * FROM IDENTIFIER('json.`/etc/hostname`')",
     "SELECT * FROM `file:/etc/hostname`",
     "SELECT input_file_name() FROM numbers",
+    "SELECT _metadata.file_path FROM stored",
+    "SELECT id FROM stored ORDER BY `_metadata`.file_name",
     f"SELECT from_xml('<a><b>1</b></a>', 'b INT', {XSD})",
     f"SELECT schema_of_xml('<a><b>1</b></a>', {XSD})",
     "SELECT from_protobuf(X'00', 'm', '/etc/hostname')",
@@ -212,6 +216,7 @@ ALLOWED = [
     "/* why */ SELECT 1",
     "-- why\nSELECT 1",
     "SELECT 'reflect(''a'')' AS `java_method (`",
+    "SELECT max(id) AS `_metadata` FROM stored",
     "FROM numbers |> WHERE id < 3 |> AGGREGATE count(*) GROUP BY id % 2",
     "TABLE numbers",
     "VALUES (1), (2)",

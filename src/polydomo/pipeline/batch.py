@@ -38,7 +38,7 @@ from polydomo.pipeline.segments import (
     unit_of_hour,
 )
 from polydomo.pipeline.session import LazySpark
-from polydomo.pipeline.sql import HOUR_US, gather
+from polydomo.pipeline.sql import HOUR_US, gather, views_kept
 from polydomo.pipeline.tables.audit import CHECKS
 from polydomo.pipeline.tables.table import Table
 
@@ -352,6 +352,12 @@ class Batch:
         rows = sum(segment.rows for segment in self._segments(units) if segment.kind == schema.MESSAGES)
         spark = self.spark.get(rows)
         gather(spark, rows <= GATHERED_ROWS)
+        with views_kept(spark):
+            self._compute_on(spark, rows, units, fresh)
+
+    def _compute_on(
+        self, spark: "SparkSession", rows: int, units: list[str], fresh: Mapping[str, Sequence[SegmentFile]]
+    ) -> None:
         options, store = self.options, self.store
         dirty = self._open(self._segments(units))
         journal = bronze.JournalFrames(spark, store.staging, options.since, options.until)

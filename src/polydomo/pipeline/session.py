@@ -156,6 +156,8 @@ def build(
         settings["spark.ui.showConsoleProgress"] = "true"
     if ui:
         settings["spark.ui.enabled"] = "true"
+    elif not remote:
+        settings["spark.sql.ui.explainMode"] = "simple"  # Spark describes each plan for its interface, also without one
     if remote:
         for key in (
             "spark.driver.memory",

@@ -1,6 +1,9 @@
 """Spark SQL that the tables share: units of time, buckets of durations, percentiles."""
 
 import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import histogram
@@ -47,13 +50,52 @@ def gather(spark: "SparkSession", small: bool) -> None:
             spark.conf.set(name, str(spark.conf.get(_BEFORE + name)))
 
 
+_VIEWS = "_polydomo_views"  # of a session: the views of ``views_kept``
+_VIEW = "_polydomo_view"  # of a frame: its view
+
+
+@contextmanager
+def views_kept(spark: "SparkSession") -> Iterator[None]:
+    """Queries name frames as views. In this block a frame becomes a view once, not once for each query over it: to make one, Spark
+    runs a command, which it plans as it plans a query."""
+    session: Any = spark
+    if "_jsparkSession" not in vars(session):  # Spark Connect sends frames inside the query
+        yield
+        return
+    views: list[str] = []
+    setattr(session, _VIEWS, views)
+    try:
+        yield
+    finally:
+        delattr(session, _VIEWS)
+        for name in views:
+            session.catalog.dropTempView(name)
+
+
+def _view(frame: Any, views: list[str]) -> str:
+    name: str | None = vars(frame).get(_VIEW)
+    if name not in views:
+        name = f"polydomo_{uuid.uuid4().hex[:12]}"
+        frame.createTempView(name)
+        views.append(name)
+        setattr(frame, _VIEW, name)
+    assert name is not None
+    return name
+
+
 def sql(text: str, **frames: "DataFrame") -> "DataFrame":
     """Runs a query over DataFrames, which it names in braces."""
     session: Any = next(iter(frames.values())).sparkSession
     if is_gathered(session):
         # a hash join in one partition needs no other stage
         text = _SHUFFLES.sub("/*+ COALESCE(1) */", text).replace("/*+ BROADCAST(", "/*+ SHUFFLE_HASH(")
-    made: DataFrame = session.sql(text.replace(GATHER, ""), **frames)
+    text = text.replace(GATHER, "")
+    views = vars(session).get(_VIEWS)
+    made: DataFrame
+    if views is None:
+        made = session.sql(text, **frames)
+    else:
+        made = session.sql(text.format(**{name: _view(frame, views) for name, frame in frames.items()}))
     return made
 
 

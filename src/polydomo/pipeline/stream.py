@@ -20,13 +20,16 @@ from polydomo.pipeline import batch, delta, segments
 from polydomo.pipeline.batch import Options, Summary, Tell
 from polydomo.pipeline.commit import OWN, TableStore
 from polydomo.pipeline.segments import DirectoryLister, FoundSegments, ProcessedRanges, begin_of, unit_of
-from polydomo.pipeline.session import LazySpark
+from polydomo.pipeline.session import QUICK_ROWS, LazySpark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 INTERVAL = 5.0  # seconds between micro-batches
 LATE = 2 * 86400.0  # seconds
+RESIDENT_ROWS = (
+    QUICK_ROWS + 1
+)  # a session that runs for long: to compile thoroughly pays off, however few rows each micro-batch has
 POLL = 0.2  # seconds between looks at a query that runs
 FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"  # of Spark's source of files
 
@@ -54,7 +57,7 @@ class Streaming:
         with LazySpark.of(self.session) as session:
             if once and not self._is_anything_new(session):
                 return  # no JVM is started
-            spark = session.get()
+            spark = session.get(RESIDENT_ROWS)
             query = self._query(spark, session, once, interval)
             try:
                 while query.isActive and not ended.is_set():

@@ -34,6 +34,10 @@ VIEW: Final = "View"  # its plan is not examined: the operator registered it
 # Tables of the catalog. A relation without such an entry was named by its path.
 TABLES: Final = {"LogicalRelation": "catalogTable", "DataSourceV2Relation": "identifier"}
 NO_PATHS = "a path in place of a table name is not allowed: use a table or a view"
+METADATA: Final = (
+    ",_metadata#"  # the hidden column of a table of files, as Spark writes it with its number: it has the paths
+)
+NO_METADATA = "the hidden column _metadata is not available: it shows the paths of files"
 OPERATORS: Final = frozenset(
     "Aggregate AsOfJoin CTERelationDef CTERelationRef Deduplicate Distinct EmptyRelation Except Expand Filter Generate "
     "GlobalLimit HiveTableRelation "
@@ -91,6 +95,8 @@ def check_plan(plan: Any) -> None:
         if name in TABLES:
             if not getattr(node, TABLES[name])().isDefined():
                 raise CallFailed("read-only", NO_PATHS)
+            if METADATA in node.output().mkString(",", ",", ""):
+                raise CallFailed("read-only", NO_METADATA)
         elif name not in OPERATORS:
             raise CallFailed("read-only", f"{READ_ONLY}; this query contains {name}")
 
