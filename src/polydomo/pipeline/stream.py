@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 INTERVAL = 5.0  # seconds between micro-batches
 LATE = 2 * 86400.0  # seconds
-RESIDENT_ROWS = (
-    QUICK_ROWS + 1
-)  # a session that runs for long: to compile thoroughly pays off, however few rows each micro-batch has
+RESIDENT_ROWS = QUICK_ROWS + 1  # a session that runs for long is compiled thoroughly
 POLL = 0.2  # seconds between looks at a query that runs
 FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"  # of Spark's source of files
 
