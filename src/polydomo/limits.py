@@ -280,6 +280,10 @@ HISTORY_SERVICES: Final = 2_000  # Services with a history of their own, as many
 HISTORY_BYTES: Final = 64 * MIB  # Of all samples of a process; beyond it, the history of each service becomes shorter.
 HISTORY_MEMORY: Final = 1 / 16  # The same as a fraction of limits.max_memory.
 HISTORY_TURN: Final = 25  # Samples encoded in one turn of the loop: about 1 ms.
+HISTORY_SAVE: Final = (
+    300.0  # Seconds between two copies of it on disk: 31 MB with 1,000 busy services, written by a thread.
+)
+HISTORY_LOOK: Final = 0.1  # Seconds between two looks whether its samples are encoded, before they are copied.
 HISTORY_POINTS: Final = 720  # Points of an answer: a longer one would take more than 20 ms to build.
 COST_SERIES: Final = 1_000  # The history of a service besides its samples, measured with CPython 3.12.
 RECENT_SLOT: Final = 60  # Seconds of a slot of the recent figures ...

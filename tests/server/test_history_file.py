@@ -56,6 +56,23 @@ def test_the_history_is_served_and_survives_a_restart(tmp_path: Path) -> None:
         assert [entry["why"] for entry in broker.entries if "history" in entry["message"]] == ["it has another format"]
 
 
+def test_a_broker_that_is_killed_has_the_history_of_the_last_copy(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Broker(data, limits={**QUICK, "HISTORY_SAVE": 0.1}) as broker, broker.worker("echo", "--echo"):
+        calls(broker, 5)
+        wait_for(lambda: total(broker) == 5, "the sample")
+        older = (data / "history-0").stat().st_mtime_ns if (data / "history-0").exists() else 0
+        wait_for(
+            lambda: (data / "history-0").exists() and (data / "history-0").stat().st_mtime_ns > older,
+            "one copy that has it",
+        )
+        copied = (data / "history-0").stat().st_mtime_ns
+        wait_for(lambda: (data / "history-0").stat().st_mtime_ns > copied, "a later one, which began after the sample")
+        broker.kill()
+    with Broker(data, limits=QUICK) as broker:
+        assert total(broker) == total(broker, "") == 5
+
+
 def test_processes_answer_together_and_one_process_takes_their_history(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Broker(data, "--processes", "2") as broker, broker.worker("echo", "--echo"):

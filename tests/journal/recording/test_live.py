@@ -51,6 +51,25 @@ def test_requests_that_end_at_any_process_are_shown_to_subscribers() -> None:
     assert [node.broker.recorder for node in (a, b)] == before, "it costs nothing without subscribers"
 
 
+def test_a_request_that_crossed_names_the_process_of_its_worker() -> None:
+    net = Net()
+    a, b = net.processes("a", "b")
+    tap = tap_of(a)
+    watcher, client = a.peer(), a.peer()
+    a.broker.subscribe(watcher, ENDED)
+    tap.tick()
+    worker = b.worker(b"s")
+    net.settle()
+    client.ask(b"s", 1)
+    net.settle()
+    worker.final()
+    net.settle()
+    tap.tick()
+    (told,) = taken(watcher)
+    (row,) = told["requests"]
+    assert (row["outcome"], row["worker"], row["worker_name"]) == ("ok", None, "process 1")
+
+
 def test_more_requests_than_a_tick_shows_are_counted() -> None:
     net = Net()
     (a,) = net.processes("a")

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from polydomo import limits
 from polydomo.cli.common.exit_status import USAGE
 from polydomo.errors import SettingError
-from polydomo.server import history_file, logs, resources
+from polydomo.server import logs, resources
+from polydomo.server.history_file import HistoryFile
 from polydomo.server.processes.plan import ProcessPlan
 from polydomo.server.processes.processes import Others
 from polydomo.server.settings.settings import Settings
@@ -123,8 +124,10 @@ async def serve(server: "BrokerServer", kept: "BrokerJournal", control: socket.s
     if server.access is not None:
         loop.add_signal_handler(signal.SIGHUP, server.reload)
     kept.begin(server)
-    history_file.load(server)
+    history = HistoryFile(server)
+    history.load()
     await server.start()
+    history.begin()
     kept.tell()
     obeying = loop.create_task(obey())
     assert server.processes is not None
@@ -139,7 +142,7 @@ async def serve(server: "BrokerServer", kept: "BrokerJournal", control: socket.s
     try:
         alone = others.all_finished.is_set()
         await server.stop(grace, None if alone else others)
-        history_file.save(server)
+        await history.end()
     finally:
         await kept.end()
         obeying.cancel()

@@ -244,7 +244,8 @@ async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> 
     """Runs the broker until a signal arrives. A second signal stops it at once."""
     from polydomo import __version__, native
     from polydomo.cli.common.exit_status import ignore_late_signals
-    from polydomo.server import history_file, logs
+    from polydomo.server import logs
+    from polydomo.server.history_file import HistoryFile
 
     log = logs.get("server")
     stop = asyncio.Event()
@@ -265,8 +266,10 @@ async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> 
     if server.access is not None:
         loop.add_signal_handler(signal.SIGHUP, server.reload)
     kept.begin(server)
-    history_file.load(server)
+    history = HistoryFile(server)
+    history.load()
     await server.start()
+    history.begin()
     kept.tell()
     logs.say(
         log, logging.INFO, "ready", version=__version__, core=native.core(), pid=os.getpid(), loop=type(loop).__module__
@@ -284,7 +287,7 @@ async def serve(server: "BrokerServer", kept: "BrokerJournal", stage: Stage) -> 
     stage.name = "stop in order"
     try:
         await server.stop(server.settings.grace)
-        history_file.save(server)
+        await history.end()
     finally:
         await kept.end()
     logs.sweep(math.inf)  # nothing is logged after the final line

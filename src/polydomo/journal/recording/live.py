@@ -33,6 +33,11 @@ class LiveRequests(Recorder):
             return
         broker = self._broker
         worker = request.worker if request.attempts else None
+        name = worker.name if worker is not None else ""
+        number = f"w{worker.number}" if worker is not None else None
+        if worker is not None and worker.session.is_sibling:  # only that process knows the worker
+            index = broker.siblings.bridges.get(worker, -1)
+            name, number = f"process {index}" if index >= 0 else "another process", None
         now, wall = broker.now, broker.wall
         ran = now - request.dispatched if worker is not None else 0.0
         wait = (
@@ -48,8 +53,8 @@ class LiveRequests(Recorder):
                 "reason": request.history.reason[: limits.ERROR_REASON],
                 "client": f"c{request.session.number}",
                 "protocol": request.session.protocol,
-                "worker": f"w{worker.number}" if worker is not None else None,
-                "worker_name": worker.name if worker is not None else "",
+                "worker": number,
+                "worker_name": name,
                 "accepted": iso_time(wall + request.accepted),
                 "ended": iso_time(wall + now),
                 "wait_us": microseconds(max(0.0, wait)),

@@ -2,6 +2,7 @@
 the series, their samples, and a checksum."""
 
 import json
+from collections.abc import Iterator
 from zlib import crc32
 
 from polydomo.broker.observe.history.history import BROKER, FigureHistory
@@ -13,23 +14,45 @@ FORMAT = b"polydomo history 1\n"
 CHECKSUM = 4  # bytes
 
 
+class Copy:
+    """The history at one moment. It can be written while the broker goes on."""
+
+    __slots__ = ("pieces", "rows", "step")
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.rows: list[object] = []
+        self.pieces: list[bytes] = []
+
+    def chunks(self) -> Iterator[bytes]:
+        """What a file has."""
+        head = json.dumps({"step": self.step, "series": self.rows}).encode()
+        checksum = 0
+        for piece in [FORMAT, head, b"\n", *self.pieces]:
+            checksum = crc32(piece, checksum)
+            yield piece
+        yield checksum.to_bytes(CHECKSUM, "big")
+
+
 def dump(history: FigureHistory) -> bytes:
     """Everything up to now; called when the broker stops."""
     last = history.step
     history.fold()
     history.sample(last)
     history.finish()
-    rows: list[object] = []
-    pieces: list[bytes] = []
+    return b"".join(copy(history, last).chunks())
+
+
+def copy(history: FigureHistory, step: int) -> Copy:
+    """All samples that are encoded; ``step`` is the one that has not ended."""
+    copied = Copy(step)
     for name, series in [(BROKER, history.broker), *history.series.items()]:
         row: list[object] = [name.decode("latin-1")]
         for ring in (series.fine, series.coarse):
             row.append([ring.first, ring.last, ring.before, ring.workers, len(ring.data)])
-            pieces.append(bytes(ring.data))
-        rows.append(row)
-    head = json.dumps({"step": last, "series": rows}).encode()
-    content = b"".join([FORMAT, head, b"\n", *pieces])
-    return content + crc32(content).to_bytes(CHECKSUM, "big")
+            copied.pieces.append(bytes(ring.data))
+        copied.rows.append(row)
+    return copied
 
 
 def load(history: FigureHistory, content: bytes) -> None:

@@ -37,7 +37,7 @@ export function show(place) {
     skipped += message.skipped || 0;
     for (const one of message.requests) {
       const end = Date.parse(one.ended);
-      bars.push({ ...one, end, start: end - (one.run_us || 0) / 1000, holder: one.worker ? `${one.worker} ${one.worker_name}`.trim() : "no worker" });
+      bars.push({ ...one, end, start: end - (one.run_us || 0) / 1000, holder: `${one.worker || ""} ${one.worker_name}`.trim() || "no worker" }); // of another process, only the process is known
     }
     if (bars.length > MOST_BARS) bars = bars.slice(-MOST_BARS);
   }

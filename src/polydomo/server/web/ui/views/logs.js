@@ -88,7 +88,7 @@ export function logList(place, filter, linked = false) {
 /** The same fields as `polydomo logs`: each as name=value, and the traceback of an exception in lines of its own. */
 function line(record) {
   const { exception, ...fields } = record.fields || {};
-  const values = Object.entries(fields).map(([key, value]) => h("span", { class: "field" }, `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`));
+  const values = Object.entries(fields).map(([key, value]) => [" ", h("span", { class: "field" }, `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`)]);
   const request = record.request ? requestLink(record.request) : h("span");
   request.classList.add("request");
   return h("li", { class: `log at-${LEVELS.includes(record.level) ? record.level : "info"}` },

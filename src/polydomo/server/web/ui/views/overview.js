@@ -71,7 +71,7 @@ function problem(row) {
   return h("li", { class: "problem", dataset: { kind: row.kind } },
     sign(row.severity === "error" ? "bad" : "warn", word),
     row.service ? name(row.service, address("service", row.service)) : h("span"),
-    h("span", { class: "cause" }, row.text, row.cause ? h("span", { class: "note" }, ` ${row.cause}`) : null, row.since ? h("span", { class: "note" }, ` (${ago(row.since)})`) : null),
+    h("span", { class: "cause", title: row.cause || undefined }, row.text, row.cause ? h("span", { class: "note" }, ` ${row.cause}`) : null, row.since ? h("span", { class: "note" }, ` (${ago(row.since)})`) : null),
     h("a", { class: "button small", href: href(row) }, act));
 }
 

@@ -42,7 +42,7 @@ export function show(place, chosen) {
 function runs(chosen) {
   const list = h("div", null, "Loading …");
   get(`/v1/schedules/${encodeURIComponent(chosen)}`).then((row) => put(list, row.problem ? h("p", { class: "error" }, row.problem) : null,
-    row.runs && row.runs.length ? h("ol", { class: "steps" }, row.runs.map(({ time }) => h("li", null, h("time", null, inZone(time, row.zone)), h("span", { class: "note" }, `in ${duration(Math.max(0, Date.parse(time) - Date.now()) * 1000)}, ${clock(time)} here`)))) : empty("It does not run again.")))
+    row.runs && row.runs.length ? h("ol", { class: "steps runs" }, row.runs.map(({ time }) => h("li", null, h("time", null, inZone(time, row.zone)), h("span", { class: "note" }, `in ${duration(Math.max(0, Date.parse(time) - Date.now()) * 1000)}, ${clock(time)} here`)))) : empty("It does not run again.")))
     .catch((error) => put(list, explain(error)));
   return h("section", { class: "card" }, h("div", { class: "heading" }, h("h2", null, "Next runs of ", h("bdi", null, chosen)), h("a", { href: "#/schedules" }, "Close")), list);
 }
