@@ -301,8 +301,9 @@ QUEUE_GROWTH: Final = 1.5  # ... by this factor in five minutes.
 PROBLEM_TIME: Final = 3600.0  # Seconds for which a lost worker is shown as a problem.
 MAX_PROBLEMS: Final = 200  # Problems in an answer: more cannot be read.
 DEAD_SHOWN: Final = (
-    1_000  # Dead jobs of this run that are remembered, to show them as a problem until they are retried or dropped.
+    1_000  # Dead jobs, the last ones, that are remembered, to show them as a problem until they are retried or dropped.
 )
+FAILED_FLOWS_SHOWN: Final = 200  # Failed flows, the last ones, that are remembered for the same purpose.
 # Fraction of the allowed silence after which a worker is late. The workers of the Guide, libmdp, JeroMQ and majortomo send heartbeats from
 # a poll loop: healthy ones are silent for up to two intervals plus timer delays. With three intervals allowed, this is 2.25 intervals.
 LATE_FRACTION: Final = 0.75

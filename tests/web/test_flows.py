@@ -10,8 +10,9 @@ from urllib.request import Request, urlopen
 import pytest
 
 import polydomo.testing
-from polydomo import Call, Client, Worker
+from polydomo import Call, Client, Permanent, Worker
 from polydomo.testing import Broker
+from tests.server.harness import wait_for
 
 
 @pytest.fixture
@@ -72,6 +73,36 @@ def test_a_flow_is_started_followed_and_removed(broker: Broker) -> None:
     other = {**FLOW, "node": FLOW["node"][:1]}
     ask(broker, "POST", "/v1/flows", FLOW, **{"Idempotency-Key": "x"})
     assert ask(broker, "POST", "/v1/flows", other, **{"Idempotency-Key": "x"})[0] == 422
+
+
+def test_a_failed_flow_is_a_problem_until_it_is_retried_also_after_a_restart(broker: Broker) -> None:
+    luck = threading.Event()
+
+    def moody(call: Call) -> bytes:
+        if not luck.is_set():
+            raise Permanent("not today")
+        return b""
+
+    def problems() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = ask(broker, "GET", "/v1/problems")[1]["problems"]
+        return [row for row in found if row["kind"] in ("failed-flows", "dead-jobs")]
+
+    worker = Worker(broker.url)
+    worker.add("moody", moody)
+    flow = {"name": "f", "node": [{"name": "n", "service": "moody"}, {"name": "m", "service": "upper", "after": ["n"]}]}
+    with worker, Client(broker.url) as client:
+        run = client.flow(ask(broker, "POST", "/v1/flows", flow)[1]["flow"])
+        assert run.wait(60) == "failed"
+        (row,) = problems()  # its dead node is part of it: it cannot be retried alone
+        assert (row["text"], row["flow"], row["count"]) == ("the flow f failed", run.id, 1)
+        assert row["cause"] == "1 dead and 1 skipped nodes"
+        broker.stop()
+        broker.start()
+        wait_for(lambda: [row["flow"] for row in problems()] == [run.id], "the flow after the restart")
+        luck.set()
+        run.retry()
+        assert run.wait(60) == "done"
+        assert problems() == []
 
 
 def test_steps_with_open_have_the_nodes_that_run(broker: Broker) -> None:

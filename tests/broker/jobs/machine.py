@@ -72,6 +72,7 @@ class World:
         loaded = self.backend.load(self.time - self.policy.repeat)
         self.jobs.lead(self.store.epoch, loaded)
         self.schedules.load(loaded.schedules)
+        self.store.sync()  # what it reads of the jobs that have ended
         return loaded
 
     # Runner and ScheduleContext

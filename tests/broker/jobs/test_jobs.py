@@ -230,6 +230,27 @@ def test_dead_jobs_are_reopened_and_removed(world: World) -> None:
     assert removed == [True]
 
 
+def test_a_new_leader_remembers_which_jobs_are_dead(world: World) -> None:
+    for id in ("A", "B"):
+        world.submit(id, backoff=Backoff(attempts=1))
+        world.store.sync()
+        world.fail()
+        world.store.sync()
+    world.submit("C")
+    assert [*world.jobs.dead] == ["A", "B"]
+    again = World(world.backend)
+    again.time = world.time
+    again.lead()
+    assert [(note.id, note.service, note.outcome) for note in again.jobs.dead.values()] == [
+        ("A", b"work", FAILED),
+        ("B", b"work", FAILED),
+    ]
+    again.jobs.remove("A", lambda done, error: None)
+    again.jobs.reopen("B", again.hear)
+    again.store.sync()
+    assert not again.jobs.dead
+
+
 def test_a_paused_service_waits(world: World) -> None:
     world.jobs.pause(b"work", True)
     world.submit("A")

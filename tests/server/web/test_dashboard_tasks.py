@@ -164,6 +164,9 @@ def test_how_far_a_flow_is_and_which_node_failed(browser: Any, plant: Plant) -> 
         assert started.wait(WAIT / 1000) == "failed"
     with Page(browser, plant.broker) as one:
         one.open("overview")
+        problem = one.page.locator('.problem[data-kind="failed-flows"]')
+        problem.wait_for()
+        assert "the flow billing failed" in problem.inner_text()
         one.page.click("#nav >> text=Jobs")
         one.page.click("#pages >> text=Flows")
         row = one.page.locator("tbody tr", has_text="billing")

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from polydomo.broker.flows import flow as states
 from polydomo.broker.flows.flow import FlowRow, Settled
 from polydomo.broker.flows.growth import Growth
-from polydomo.broker.flows.ops import BeginFlow, ChangeFlow, OpenFlow, PutNodes, Settle
+from polydomo.broker.flows.ops import BeginFlow, ChangeFlow, OpenFlow, PutNodes, SelectFlows, Settle
 from polydomo.broker.jobs.job import RECORDING, Job
 from polydomo.broker.jobs.jobs import Jobs
 from polydomo.broker.jobs.ops import Op, StoreError
-from polydomo.limits import FLOW_SLICE, MAX_FLOW_EDGES, MAX_FLOW_LEVELS, MAX_FLOW_NODES
+from polydomo.limits import FAILED_FLOWS_SHOWN, FLOW_SLICE, MAX_FLOW_EDGES, MAX_FLOW_LEVELS, MAX_FLOW_NODES
 from polydomo.model.outcomes import FAILED
 
 Begun = Callable[[FlowRow | None, StoreError | None], None]
@@ -24,6 +24,7 @@ class Flows:
     def __init__(self, jobs: Jobs) -> None:
         self.jobs = jobs
         self.running: dict[str, FlowRow] = {}
+        self.failed: dict[str, FlowRow] = {}  # the last ones that failed, until they are retried or removed
         self._settling: set[str] = set()  # flows with a ``Settle`` under way
         self._doubtful: set[str] = set()  # flows of which an answer may have been lost
         self._watchers: dict[str, list[Watcher]] = {}
@@ -42,11 +43,35 @@ class Flows:
         self._count()
         for row in rows:
             self._next(row.id)
+        self._remember_failed()
+
+    def _remember_failed(self) -> None:
+        """Notes the flows that failed under earlier leaders."""
+        self.failed.clear()
+        op = SelectFlows(states.FAILED, FAILED_FLOWS_SHOWN)
+        epoch = self.jobs.epoch
+
+        def selected(_: Op) -> None:
+            if op.error is not None or not self.jobs.leads or self.jobs.epoch != epoch:
+                return
+            newer, self.failed = self.failed, {}
+            for row in [*sorted(reversed(op.rows), key=lambda row: row.ended), *newer.values()]:
+                if row.id not in self.running:
+                    self._note_failed(row)
+
+        op.then = selected
+        self.jobs.put(op)
+
+    def _note_failed(self, row: FlowRow) -> None:
+        self.failed[row.id] = row
+        if len(self.failed) > FAILED_FLOWS_SHOWN:
+            del self.failed[next(iter(self.failed))]
 
     def clear(self) -> None:
         """Another broker leads. Watchers look at the store again, and learn it there."""
         self.running.clear()
         self._sizes.clear()
+        self.failed.clear()
         self._settling.clear()
         watchers, self._watchers = self._watchers, {}
         for waiting in watchers.values():
@@ -157,6 +182,8 @@ class Flows:
             else:
                 self.running.pop(row.id, None)
                 self._sizes.pop(row.id, None)
+                if row.state == states.FAILED:
+                    self._note_failed(row)
         self.jobs.adopt_released([job for job in found.released if job.flow in self.running])
         self._count()
         for id in found.flows:
@@ -205,6 +232,7 @@ class Flows:
                     self._count()
                 if row.state == states.CANCELLING:
                     self._cancel_some(row)
+                self.failed.pop(id, None)
                 if row.state in (states.CANCELLING, states.RETRYING, states.REMOVING):
                     self._next(id)
             answer(op)

@@ -35,6 +35,7 @@ from polydomo.broker.jobs.ops import (
     Remove,
     Reopen,
     Replace,
+    Select,
     Store,
     StoreError,
 )
@@ -73,7 +74,7 @@ class Jobs:
         self.paused: set[bytes] = set()
         self.inserting: dict[str, Insert] = {}
         self.waiting: dict[str, list[Answer]] = {}  # job -> callbacks that wait for its outcome
-        self.dead: dict[str, Job] = {}  # that died in this run, without bodies, until they are retried or dropped
+        self.dead: dict[str, Job] = {}  # dead jobs without bodies, the last ones, until they are retried or dropped
         self.parts = JobParts(self.put)
         self._unclaimed = Unclaimed()
         self._purge_at = 0.0
@@ -106,6 +107,7 @@ class Jobs:
             self.adopt(job, now)
         self.listener.job_event(JobEvent(events.LEADS, f"epoch {epoch}: {len(loaded.jobs)} open jobs"))
         self.pump_all()
+        self._remember_dead()
 
     def follow(self, leader: str, why: str) -> None:
         """Called when another broker becomes the leader: drops all state, and fails the waiting callbacks."""
@@ -552,10 +554,34 @@ class Jobs:
 
     def _died(self, job: Job) -> None:
         self.counters.dead += 1
-        note = self.dead[job.id] = Job(job.id, job.service, b"", job.created)
-        note.ended, note.outcome, note.reason = job.ended, job.outcome, job.reason[:ERROR_EXAMPLE]
+        if job.flow:
+            return  # ``Flows.failed`` has its flow, which is retried as a whole
+        self._note_dead(job)
         if len(self.dead) > DEAD_SHOWN:
             del self.dead[next(iter(self.dead))]
+
+    def _note_dead(self, job: Job) -> None:
+        note = self.dead[job.id] = Job(job.id, job.service, b"", job.created)
+        note.ended, note.outcome, note.reason = job.ended, job.outcome, job.reason[:ERROR_EXAMPLE]
+
+    def _remember_dead(self) -> None:
+        """Notes the jobs that died under earlier leaders: they wait for an operator as those of this one do."""
+        op = Select(states.DEAD, b"", DEAD_SHOWN)
+        epoch = self.epoch
+
+        def selected(_: Op) -> None:
+            if op.error is not None or not self.leads or self.epoch != epoch:
+                return
+            newer, self.dead = self.dead, {}
+            for job in sorted(reversed(op.jobs), key=lambda job: job.ended):
+                if job.id not in self.open and not job.flow:
+                    self._note_dead(job)
+            self.dead.update(newer)
+            while len(self.dead) > DEAD_SHOWN:
+                del self.dead[next(iter(self.dead))]
+
+        op.then = selected
+        self.put(op)
 
     # --- orders of clients and operators --------------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """``polydomo.problems``: what is wrong, with its cause. An empty list means that nothing is."""
 
+from polydomo.broker.flows.flow import FlowRow
+from polydomo.broker.jobs.job import Job
 from polydomo.broker.observe import figures
 from polydomo.broker.observe.history.series import Series
 from polydomo.broker.observe.monitor import SERVICE, WORKER
@@ -35,6 +37,7 @@ WARNING = "warning"
     FAILING,
     NO_WORKERS,
     DEAD_JOBS,
+    FAILED_FLOWS,
     LOST_WORKERS,
     GROWING,
     THROTTLED,
@@ -49,6 +52,7 @@ WARNING = "warning"
     "failing",
     "no-workers",
     "dead-jobs",
+    "failed-flows",
     "lost-workers",
     "queue-growing",
     "throttled",
@@ -77,6 +81,7 @@ def problem(kind: str, severity: str, text: str, cause: str, service: str = "", 
         "since": None,
         "count": count,
         "of": None,
+        "flow": None,
     }
 
 
@@ -203,15 +208,26 @@ def _jobs(parts: Parts) -> "list[Row]":
     if not jobs.leads or jobs.suspended:
         refusal = jobs.not_leading()
         found.append(problem(STORE, WARNING if jobs.leader else ERROR, "jobs do not run at this broker", refusal.text))
-    by_service: dict[bytes, int] = {}
+    by_service: dict[bytes, list[Job]] = {}
     for death in jobs.dead.values():
-        by_service[death.service] = by_service.get(death.service, 0) + 1
-    for service, count in by_service.items():
-        last = [death for death in jobs.dead.values() if death.service == service][-1]
+        by_service.setdefault(death.service, []).append(death)
+    for service, deaths in by_service.items():
+        count, last = len(deaths), deaths[-1]
         name = service.decode(errors="backslashreplace")
         what = f"{count:,} {'job' if count == 1 else 'jobs'} of {name} died"
         made = problem(DEAD_JOBS, WARNING, what, _reason(last.outcome, last.reason), name, count)
         made["since"] = iso_time(last.ended)
+        found.append(made)
+    by_name: dict[str, list[FlowRow]] = {}
+    for row in durable.flows.failed.values():
+        by_name.setdefault(row.name, []).append(row)
+    for flow_name, rows in by_name.items():
+        newest = rows[-1]
+        what = f"the flow {flow_name} failed" if len(rows) == 1 else f"{len(rows)} runs of the flow {flow_name} failed"
+        cause = f"{newest.dead:,} dead and {newest.skipped:,} skipped nodes"
+        made = problem(FAILED_FLOWS, WARNING, what, cause, count=len(rows))
+        made["since"] = iso_time(newest.ended)
+        made["flow"] = newest.id
         found.append(made)
     return found
 
@@ -285,7 +301,7 @@ def _rank(row: Row) -> "tuple[int, int, int]":
 
 def merged(parts: "list[object]") -> object:
     """The problems of several processes: those of the same kind and service are one."""
-    found: dict[tuple[str, str], Row] = {}
+    found: dict[tuple[str, str, str], Row] = {}
     time: object = None
     more = 0
     for part in parts:
@@ -294,7 +310,7 @@ def merged(parts: "list[object]") -> object:
         time = time or part.get("time")
         more += int(part.get("more") or 0)
         for row in part.get("problems") or ():
-            key = (str(row["kind"]), str(row["service"]))
+            key = (str(row["kind"]), str(row["service"]), str(row.get("flow")))
             known = found.get(key)
             if known is None:
                 found[key] = row

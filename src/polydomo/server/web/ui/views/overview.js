@@ -19,6 +19,7 @@ const KINDS = {
   drained: ["drained", (row) => address("service", row.service), "Resume"],
   "queue-growing": ["queue grows", (row) => address("service", row.service), "Look"],
   "dead-jobs": ["dead jobs", (row) => address("jobs", "", { state: "dead", service: row.service }), "Look"],
+  "failed-flows": ["failed flow", (row) => (row.count === 1 ? address("run", row.flow) : address("flows", "", { state: "failed" })), "Look"],
   "lost-workers": ["lost workers", (row) => address("service", row.service, { tab: "workers" }), "Look"],
   throttled: ["throttled", () => address("clients"), "Clients"],
   memory: ["memory", () => address("clients"), "Clients"],
