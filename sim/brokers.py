@@ -28,6 +28,7 @@ from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.link import Bounds, Hub, Turns
 from polydomo.wire.zmtp.extensions import Extensions
 from sim.clock import Event
+from sim.figures import check_figures
 from sim.kept import keep_jobs, new_disk
 from sim.network import Endpoint, Listener, Owner
 from sim.options import Options
@@ -217,6 +218,7 @@ class BrokerNode(Listener):
 
     def finish(self) -> None:
         """Writes the whole journal, at the end of a run that is shut down."""
+        self.world.breaches += check_figures(self)
         recorder = self.recorder
         recorder.disk_full = False
         recorder.sync()

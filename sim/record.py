@@ -6,13 +6,16 @@ execution that made it. So the checker can match replies and calls without trust
 
 import hashlib
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from polydomo.broker.observe.tallies import STANDING_IN
 from polydomo.journal.levels import Levels
 from polydomo.journal.recording import chunk as shapes
 from polydomo.journal.recording.chunk import Run
 from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.journal.schema import MESSAGES
+from polydomo.model.outcomes import OK
 from polydomo.model.records import Departure, Request, Session, Worker
 
 if TYPE_CHECKING:
@@ -68,6 +71,9 @@ class SimRecorder(JournalRecorder):
         self.node = node
         self.record = record
         self.tags: dict[int, str] = {}  # tags of open requests, by number
+        self.finished: Counter[tuple[bytes, bool]] = (
+            Counter()
+        )  # service, whether it was answered; see ``sim/figures.py``
         self.safe: list[dict[str, Any]] = []
         self.disk_full = False
 
@@ -130,6 +136,8 @@ class SimRecorder(JournalRecorder):
 
     def ended(self, request: Request) -> None:
         super().ended(request)
+        if request.session.counted_as not in STANDING_IN:
+            self.finished[request.service.name, request.outcome == OK] += 1
         worker = request.worker
         number = worker.number if worker is not None else 0
         holder = _peer(worker.session) if worker is not None else ""
