@@ -56,6 +56,7 @@ EXTENSIONS = Extensions(
     progress=True,
     max_message=MAX_MESSAGE,
 ).encode()
+TICK = 1.0  # seconds, as in the server: figures and the history
 SYNC = 1.5  # seconds between two writes of the journal
 TRESPASSED = 4  # names that peers with few rights ask for or offer
 GRACE = 2.0  # seconds that a broker waits for open requests at shutdown
@@ -184,6 +185,8 @@ class BrokerNode(Listener):
         for run_before, first, last in self._owed:
             self.recorder.missing(run_before, first, last, "lost by a run before this one")
         self.later(SYNC, self._sync)
+        self.later(TICK, self._tick)
+        self.first_step = self.broker.history.step
         if self.options.durable and self.broker.process.index:
             self.broker.relay_jobs(chosen([self.world.services[0].decode()]))  # process 0 has the store
         elif self.options.durable:
@@ -215,6 +218,12 @@ class BrokerNode(Listener):
         self.recorder.disk_full = self.disk_full
         self.recorder.sync()
         self.later(SYNC, self._sync)
+
+    def _tick(self) -> None:
+        self.broker.now = self.hub.now = self.clock
+        self._guard("the tick", self.broker.tick)
+        self.wake()
+        self.later(TICK, self._tick)
 
     def finish(self) -> None:
         """Writes the whole journal, at the end of a run that is shut down."""

@@ -11,7 +11,6 @@ from polydomo.limits import (
     COST_ERROR_GROUP,
     ERROR_GROUPS,
     FAILING_LEAST,
-    HISTORY_STEP,
     HISTORY_STEPS,
     MAX_ERROR_GROUPS,
     MAX_PROBLEMS,
@@ -46,14 +45,20 @@ def _history(node: "BrokerNode", found: "list[Breach]") -> None:
     if history.bytes > history.max_bytes or len(history.series) > history.max_services:
         text = f"{node.run_name}: the history has {history.bytes} bytes of {len(history.series)} services"
         found.append(Breach(RULE, text))
-    if history.broker.fine.last - history.broker.fine.first > HISTORY_STEPS - HISTORY_STEP:
-        return  # an hour: the first samples are gone
+    if history.step - node.first_step >= HISTORY_STEPS or node.world.faults.get("clock jump"):
+        return  # more than an hour, because the broker was suspended: the first samples are gone; or the clock was set back
     finished = node.recorder.finished
     ended = sum(finished.values())
     failed = sum([count for (_, ok), count in finished.items() if not ok])
     if _sums(history.broker) != (ended, failed):
         text = f"the history has {_sums(history.broker)} requests and failures, the journal {(ended, failed)}"
         found.append(Breach(RULE, f"{node.run_name}: {text}"))
+    for (name, ok), count in finished.items():
+        if ok and name in history.series:
+            requests, failures = _sums(history.series[name])
+            if requests - failures != count:
+                text = f"the history of {name!r} has {requests - failures} answered requests, the journal {count}"
+                found.append(Breach(RULE, f"{node.run_name}: {text}"))
     for name, series in history.series.items():
         if name == BROKER:
             continue

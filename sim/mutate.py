@@ -11,6 +11,7 @@ from sim import (
     mutants_authority,
     mutants_chains,
     mutants_credit,
+    mutants_figures,
     mutants_greedy,
     mutants_security,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "mutants_authority",
     "mutants_chains",
     "mutants_credit",
+    "mutants_figures",
     "mutants_greedy",
     "mutants_security",
 ]

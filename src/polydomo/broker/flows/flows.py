@@ -55,7 +55,7 @@ class Flows:
             if op.error is not None or not self.jobs.leads or self.jobs.epoch != epoch:
                 return
             newer, self.failed = self.failed, {}
-            for row in [*sorted(reversed(op.rows), key=lambda row: row.ended), *newer.values()]:
+            for row in [*sorted(op.rows, key=lambda row: (row.ended, row.id)), *newer.values()]:
                 if row.id not in self.running:
                     self._note_failed(row)
 

@@ -573,7 +573,7 @@ class Jobs:
             if op.error is not None or not self.leads or self.epoch != epoch:
                 return
             newer, self.dead = self.dead, {}
-            for job in sorted(reversed(op.jobs), key=lambda job: job.ended):
+            for job in sorted(op.jobs, key=lambda job: (job.ended, job.id)):
                 if job.id not in self.open and not job.flow:
                     self._note_dead(job)
             self.dead.update(newer)

@@ -54,12 +54,18 @@ def test_the_workers_before_the_first_sample_are_those_of_the_last_dropped_one()
     assert ring.steps() == [200]
 
 
-def test_a_clock_that_is_set_back_adds_nothing() -> None:
+def test_a_clock_that_is_set_back_goes_on_from_there() -> None:
     ring = Ring(10)
-    ring.append(7, sample(1))
-    ring.append(7, sample(2))
-    ring.append(3, sample(2))
-    assert ring.steps() == [7]
+    for step in (3, 5, 7):
+        ring.append(step, sample(step, workers=step))
+    ring.append(7, sample(2))  # a restart within the step
+    assert [(step, found.requests) for step, found in ring.samples()] == [(3, 3), (5, 5), (7, 7)]
+    ring.append(4, sample(4))  # what is later now is in the future
+    assert [(step, found.requests) for step, found in ring.samples()] == [(3, 3), (4, 4)]
+    ring.append(1, sample(1))
+    ring.append(2, sample(2))
+    assert [(step, found.requests) for step, found in ring.samples()] == [(1, 1), (2, 2)]
+    assert ring.workers == 1
 
 
 @pytest.mark.parametrize("factor", [2, 30, 10_000])

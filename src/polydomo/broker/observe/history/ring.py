@@ -56,9 +56,11 @@ class Ring:
         self.workers = 0  # workers in the last record
 
     def append(self, step: int, sample: Sample) -> None:
-        """Adds the sample of a step after the last one, and drops what is too old."""
-        if step <= self.last:
-            return  # the clock was set back
+        """Adds the sample of a step, and drops what is too old."""
+        if step == self.last:
+            return  # a restart within the step
+        if step < self.last:
+            self._drop_from(step)  # the clock was set back: otherwise, nothing would be added until it is as late again
         rest = bytearray()
         for number in (sample.requests, sample.failed, sample.queue, sample.workers):
             put(rest, number)
@@ -81,6 +83,20 @@ class Ring:
     def drop_before(self, step: int) -> None:
         while self.data and self.first < step:
             self.drop_first()
+
+    def _drop_from(self, step: int) -> None:
+        """Removes the records of this step and of later ones."""
+        data = self.data
+        last, workers, kept = -1, self.before, 0
+        for number, sample in self.samples():
+            if number >= step:
+                break
+            last, workers = number, sample.workers
+            _, at = get(data, kept)
+            size, at = get(data, at)
+            kept = at + size
+        del data[kept:]
+        self.last, self.workers = last, workers
 
     def drop_first(self) -> None:
         """Removes the oldest record."""
