@@ -126,7 +126,10 @@ def test_built_in_services(place: Tried, who: str) -> None:
     bodies = {
         b"polydomo.submit": b'{"service":"secret"}\nx',
         b"polydomo.submit.many": b'{"jobs":[{"service":"open","sizes":[1]},{"service":"secret","sizes":[1]}]}\nxy',
-        **{b"polydomo." + name: json.dumps({"job": place.job}).encode() for name in (b"job", b"result", b"cancel", b"stream")},
+        **{
+            b"polydomo." + name: json.dumps({"job": place.job}).encode()
+            for name in (b"job", b"result", b"cancel", b"stream")
+        },
         b"polydomo.flow.start": b'{"name":"n","total":1,"services":["secret"]}',
         **{b"polydomo.flow." + name: json.dumps({"flow": place.flow}).encode() for name in FLOW_ORDERS},
         b"polydomo.schedule": b'{"name":"n","service":"secret","when":"every 1s"}\nx',
