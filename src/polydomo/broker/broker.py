@@ -23,11 +23,22 @@ from polydomo.broker.entropy import Entropy
 from polydomo.broker.guard import backpressure
 from polydomo.broker.guard.access import Access
 from polydomo.broker.guard.logins import Logins
-from polydomo.broker.guard.memory import CATALOG, ERRORS, HISTORY, LOGS, SCHEMAS, SUBSCRIPTIONS, VALUES, MemoryAccount
+from polydomo.broker.guard.memory import (
+    CATALOG,
+    ERRORS,
+    HISTORY,
+    LIMITS,
+    LOGS,
+    SCHEMAS,
+    SUBSCRIPTIONS,
+    VALUES,
+    MemoryAccount,
+)
 from polydomo.broker.guard.revocation import Revocation
 from polydomo.broker.identity import identity
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.relay import DurableRelay
+from polydomo.broker.limiting.limiter import Limiter
 from polydomo.broker.observe import inspection, invariants
 from polydomo.broker.observe.answering import Answering
 from polydomo.broker.observe.figures import Figures
@@ -65,7 +76,7 @@ from polydomo.wire.frames import Body
 class Broker(State, BrokerApi):
     __slots__ = (
         "access", "admission", "answering", "bridged_entries", "bridging", "catalog", "changes", "control", "directory", "history",
-        "listings", "logins", "memory", "monitor", "parts", "publishing", "revocation", "schemas", "service_workers", "siblings",
+        "limiter", "listings", "logins", "memory", "monitor", "parts", "publishing", "revocation", "schemas", "service_workers", "siblings",
     )  # fmt: skip
 
     def __init__(
@@ -89,6 +100,7 @@ class Broker(State, BrokerApi):
         )
         state = self
         self.parts = parts = Parts(state)
+        state.limits = self.limiter = parts.limiter = Limiter(state)
         self.access = parts.access = Access(state)
         self.publishing = parts.publishing = Publishing(state, self.access)
         self.catalog = Catalog(self.tuning)
@@ -115,6 +127,7 @@ class Broker(State, BrokerApi):
         self.history = parts.history = FigureHistory(state, self.policy.max_memory)
         self.memory.book(HISTORY, self.history.memory)
         self.memory.book(ERRORS, self.errors.memory)
+        self.memory.book(LIMITS, self.limiter.memory)
         parts.figures.recent = self.history.recent
         self.listings = Listings()
         self.siblings = Siblings(state, self, self.listings)
@@ -224,7 +237,11 @@ class Broker(State, BrokerApi):
                 request.time_limits = new_time_limits(deadline, options.max_wait, options.max_run)
         elif deadline:
             request.time_limits = new_time_limits(deadline, 0.0, 0.0)
-        queued = target.queue_length > 0 or not (target.idle or target.partly_busy or target.prefetching)
+        queued = (
+            target.queue_length > 0
+            or not (target.idle or target.partly_busy or target.prefetching)
+            or target.limits is not None  # whether it may start is decided in the queue
+        )
         if self.records_messages:
             self.recorder.accepted(request, queued, target.queue_length)
         special = options is not PLAIN and (options.key or options.reuse)
@@ -249,6 +266,8 @@ class Broker(State, BrokerApi):
                     deadlines.watch_service(self, target, request)
             elif target.remote:
                 self.siblings.queued(target)
+            if target.limits is not None:
+                dispatch.serve_queue(self, target)
             if target.queue_length >= self.max_queue:
                 backpressure.pause(self, session, target)
         if len(session.requests) >= self.max_outstanding or self.held_bytes >= self.max_held_bytes:
@@ -313,6 +332,9 @@ class Broker(State, BrokerApi):
         if request is None:
             replies.stale(self, worker, token, "final", len(body))
             return False
+        limits = request.service.limits
+        if limits is not None:
+            limits.returned(request)
         worker.last_heard = now = self.now  # as in ``replies.count_reply``
         worker.done += 1
         took = now - request.dispatched
@@ -332,7 +354,15 @@ class Broker(State, BrokerApi):
         if left < 0:
             link.use_up()
         only = worker.only_service
-        if only is None or not only.queue_length or worker.auto_credit != 1 or worker.held or worker.credit:
+        if (
+            only is None
+            or not only.queue_length
+            or worker.auto_credit != 1
+            or worker.held
+            or worker.credit
+            or only.limits is not None
+            or limits is not None
+        ):
             dispatch.request_answered(self, worker)
         elif only.retries:
             dispatch.dispatch(self, queues.pop(only), worker)
@@ -415,6 +445,7 @@ class Broker(State, BrokerApi):
         monitor = self.monitor
         if publishing.last_values.catching_up:
             publishing.last_values.serve()
+        self.limiter.end_turn()
         if self.bridging.missed:
             self.bridging.retry_missed()
         if self.bridged_entries.pending:
@@ -570,3 +601,4 @@ class Broker(State, BrokerApi):
         self.publishing.subscriptions.check_invariants()
         self.publishing.last_values.check_invariants()
         self.history.check_invariants()
+        self.limiter.check_invariants()

@@ -4,7 +4,7 @@ into ``State``; the classes themselves do nothing, as in a broker without that p
 from typing import Protocol
 
 from polydomo.broker.jobs.durable_order import DurableOrder
-from polydomo.model.records import Request, Service, Session, Worker
+from polydomo.model.records import LimitedRequests, Request, Service, Session, Worker
 from polydomo.native import mypyc_attr
 from polydomo.wire.close_reason import CloseReason
 
@@ -62,6 +62,34 @@ class Routes:
 
     def forget(self, service: Service) -> None:
         """The service is not in the table any more."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Limits:
+    """Limits of services (``limiting.limiter``)."""
+
+    def queue(self, name: bytes) -> LimitedRequests | None:
+        """Where the requests of a service with limits wait; None without limits."""
+        return None
+
+    def forget(self, name: bytes) -> None:
+        """The service left the table, or the last of its requests was forgotten."""
+
+    def become(self) -> None:
+        """The broker has several processes."""
+
+    def opened(self, worker: Worker, index: int) -> None:
+        """The process at the other end of a bridge has said its number."""
+
+    def lost(self, worker: Worker) -> None:
+        """A bridge to another process is gone."""
+
+    def message(self, worker: Worker, rest: "list[bytes]") -> bool:
+        """A LIMIT of another process; False if it is malformed."""
+        return False
+
+    def started_elsewhere(self, worker: Worker, token: bytes) -> None:
+        """Another process has started a request that was sent there."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -3,9 +3,10 @@
 A limit that follows from two settings is computed here, once. Nothing changes a policy afterwards, so every reader sees the same number.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from polydomo import limits
+from polydomo.model.service_limits import LimitPatterns
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Policy:
     max_message: int = limits.MAX_MESSAGE
     max_values: int = limits.MAX_VALUES
     max_value_bytes: int = limits.MAX_VALUE_BYTES
+    limits: LimitPatterns = field(default_factory=LimitPatterns)  # of services
 
     def __post_init__(self) -> None:
         # Bodies may take half of the memory; the rest is for buffers, connections and subscriptions.

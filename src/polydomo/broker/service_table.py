@@ -33,6 +33,8 @@ def forget_unused(state: State, service: Service) -> None:
         del state.services[service.name]
         state.routes.forget(service)
         state.tallies.service_forgotten(service)
+        if service.limits is not None:
+            state.limits.forget(service.name)
 
 
 def uncounted(state: State) -> "frozenset[bytes]":

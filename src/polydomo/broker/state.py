@@ -2,7 +2,7 @@
 
 from polydomo.broker.builtin.service import BuiltinServices
 from polydomo.broker.entropy import Entropy
-from polydomo.broker.interfaces import DurableRequests, Observer, Rights, Routes, SessionListener
+from polydomo.broker.interfaces import DurableRequests, Limits, Observer, Rights, Routes, SessionListener
 from polydomo.broker.observe.error_groups import ErrorGroups
 from polydomo.broker.observe.recorder import Recorder
 from polydomo.broker.observe.tallies import Counters, Tallies
@@ -33,7 +33,7 @@ class State:
     # Slots, because instances with this many attributes are slow to read without them, and the hot path reads them constantly.
     __slots__ = (
         "acceptance_times", "address", "affinity", "builtin", "counters", "drained", "draining", "durable_requests", "entropy", "errors",
-        "held_bytes", "listeners", "max_held_bytes", "max_outstanding", "max_queue", "memo_workers", "newest_request",
+        "freed", "held_bytes", "limits", "listeners", "max_held_bytes", "max_outstanding", "max_queue", "memo_workers", "newest_request",
         "newest_session", "newest_worker", "now", "observer", "offered", "own_identity", "paused", "paused_clients", "policy", "process",
         "recorder", "records_bodies", "records_messages", "records_requests", "registrations", "revoking", "rights", "routes",
         "schedulers", "services", "session_workers", "sessions", "since", "started", "tallies", "timers", "tokens", "tuning",
@@ -107,6 +107,8 @@ class State:
         # --- parts of the broker above these tables
         self.rights = Rights()
         self.routes = Routes()
+        self.limits = Limits()
+        self.freed: dict[bytes, None] = {}  # services whose requests were over a limit, and may start now
         self.observer = Observer()
         self.listeners: list[SessionListener] = []
         self.durable_requests: DurableRequests | None = None  # None if no process can make requests durable

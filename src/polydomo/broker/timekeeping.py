@@ -1,7 +1,8 @@
 """Timekeeping: timers of requests, workers, services, sessions and questions to other processes, and what is done when they are due."""
 
 from polydomo.broker.cluster.siblings import Expiry, Siblings
-from polydomo.broker.requests import expiry, progress
+from polydomo.broker.limiting.limited_queue import LaneTimer, QueueTimer
+from polydomo.broker.requests import dispatch, expiry, progress
 from polydomo.broker.state import State
 from polydomo.broker.workers import liveness
 from polydomo.model.records import Request, Service, Session, Worker
@@ -47,5 +48,8 @@ def _timer_due(state: State, key: int, item: object) -> None:
             item.session.on_timer(item.key)
     elif isinstance(item, progress.DueProgress):
         progress.due(state, item)
+    elif isinstance(item, (LaneTimer, QueueTimer)):
+        item.on_timer(key)
+        dispatch.serve_freed(state)
     elif isinstance(item, (Siblings, Expiry)):
         item.on_timer()

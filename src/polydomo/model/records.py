@@ -255,6 +255,46 @@ class Publication:
         self.number = number  # counts up at that broker; 0: not sent to other brokers
 
 
+class LimitedRequests:
+    """The requests of a service with limits, waiting and running (``broker.limiting.limited_queue``)."""
+
+    def __init__(self) -> None:
+        self.ready = 0  # clients' queues whose first request may start now: 0 if all that wait are over their limit
+
+    def push(self, request: Request) -> None:
+        raise NotImplementedError
+
+    def push_front(self, request: Request) -> None:
+        raise NotImplementedError
+
+    def pop(self) -> Request:
+        """Takes the next request, which starts. ``ready`` must not be 0."""
+        raise NotImplementedError
+
+    def first(self) -> Request:
+        """The request that ``pop`` would return."""
+        raise NotImplementedError
+
+    def remove(self, request: Request) -> None:
+        raise NotImplementedError
+
+    def waiting(self) -> list[Request]:
+        raise NotImplementedError
+
+    def crosses(self, request: Request) -> None:
+        """The request that was just taken goes to another process of this broker, which says when it starts."""
+
+    def started(self, request: Request) -> None:
+        """It has started there."""
+
+    def returned(self, request: Request) -> None:
+        """No worker holds the request any more."""
+
+    def why(self, request: Request) -> str:
+        """Why a request waits although workers are free; "" if its limit is not the reason."""
+        return ""
+
+
 class Service:
     """One service by name. Sessions may read ``name``; everything else belongs to the broker."""
 
@@ -264,6 +304,7 @@ class Service:
         self.paused = False
         self.drained = False
         self.queue_length = 0
+        self.limits: LimitedRequests | None = None  # its requests wait there, and not in the queues below
         self.no_worker_since = 0.0
         self.timer = 0  # expires requests that wait while no worker offers the service
         self.weighted = False  # some worker has a weight: the highest weight is served first
@@ -518,6 +559,9 @@ class Session(LinkHandler):
         """A timer set with ``BrokerApi.set_timer`` is due."""
 
     # --- durable jobs
+
+    def send_started(self, request: Request) -> None:
+        """A worker has got this request of another process of the broker, which counts it."""
 
     def identity_of(self, ref: object) -> bytes:
         """The id of a request of this session, if its protocol has ids that are unique across clients. It identifies a repeated durable

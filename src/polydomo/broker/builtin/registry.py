@@ -21,6 +21,7 @@ from polydomo.broker.flows import services as flow_services
 from polydomo.broker.guard.rules import ADMIN, CALL, INSPECT
 from polydomo.broker.jobs import services, streams, submission, titanic
 from polydomo.broker.jobs.durable import Durable
+from polydomo.broker.limiting.limiter import LIMIT
 from polydomo.broker.observe import inspection, problems
 from polydomo.broker.observe.history import query as history
 from polydomo.broker.observe.parts import Parts
@@ -254,6 +255,20 @@ def _control(parts: Parts) -> "list[BuiltinService]":
         control(b"polydomo.resume", "ends the pause or drain of a `service` or a `worker`"),
         control(b"polydomo.drain", "drains a `service`, which rejects new requests, or a `worker`, which gets none"),
         control(b"polydomo.withdraw", "cancels the open `request`"),
+        BuiltinService(
+            LIMIT,
+            ADMIN,
+            "limits a `service`, a name or pattern: `running`, `rate` and `per`; or `remove`",
+            lambda asked: parts.limiter.answer(asked.body),
+            merge=merging.first,
+        ),
+        BuiltinService(
+            b"polydomo.limits",
+            INSPECT,
+            "the limits of services, those that operators have set first",
+            lambda asked: parts.limiter.rows(),
+            path="/v1/limits",
+        ),
     ]
 
 

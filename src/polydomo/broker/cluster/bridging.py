@@ -203,11 +203,13 @@ class Bridging(Routes):
         is returned at once, so that it can be tried elsewhere."""
         state = self._state
         self.blocked.pop(service, None)
-        while service.queue_length and not service.workers:
+        while queues.startable(service) and not service.workers:
             request = queues.first(service)
             worker, possible = self._route(service, request)
             if worker is not None:
                 queues.pop(service)
+                if service.limits is not None and worker.session.is_sibling:
+                    service.limits.crosses(request)
                 worker.credit -= 1
                 dispatch.dispatch(state, request, worker)
             elif possible:
@@ -250,6 +252,7 @@ class Bridging(Routes):
         if request is None or request.state == DONE or request.history is not NO_HISTORY:
             return False
         del worker.held[token]
+        dispatch.put_down(state, request)
         replies.count_reply(worker, request, state.now)
         replies.reply_with(state, request, body)
         worker.session.link.charge(WORK_REQUEST)
@@ -258,6 +261,8 @@ class Bridging(Routes):
             state.recorder.credit_added(worker, 1)
         if self.blocked:
             self.send_blocked()
+        if state.freed:
+            dispatch.serve_freed(state)
         return True
 
     def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str) -> None:
@@ -267,6 +272,7 @@ class Bridging(Routes):
             replies.stale(state, worker, token, "failure", len(text))
             return
         worker.done += 1
+        dispatch.put_down(state, request)
         if request.state != DONE:
             if code == SHUTDOWN and request.session.is_internal:
                 # Uses up no attempt of the durable job, which runs again.
@@ -292,6 +298,7 @@ class Bridging(Routes):
             for request in [request for request in bridge.held.values() if request.dispatched <= late]:
                 if request.state != DONE and request.service.idle and bridge.session.cancel_request(bridge, request):
                     del bridge.held[request.token]
+                    dispatch.put_down(state, request)
                     registration.requeue(
                         state, request, bridge, "the other broker has not answered, and a local worker is idle"
                     )

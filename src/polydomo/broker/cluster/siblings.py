@@ -13,6 +13,8 @@ offered to the others, and all topics cross. Three things are different between 
     TAP      0 or 1                     a peer of the sender watches messages: send yours as EVENTs
     LIVE     0 or 1                     the same for requests as they end
     SCHEDULE principal message          eMQP's SCHEDULE or UNSCHEDULE, for process 0
+    LIMIT    word service key count     permits of services with limits (``broker/limiting/permits.py``)
+    STARTED  token                      a worker has got the request that the receiver sent with this token, and counts
     NODES    address*                   of process 0: the nodes that have registered in the catalog (``dbp.registered_only``)
     NODE     address 0 or 1             one of them registered, or has left
 
@@ -121,6 +123,7 @@ class Siblings:
         self.local: Local | None = None  # set by ``Broker``
         self.nodes: RegisteredNodes | None = None  # likewise, with ``dbp.registered_only``
         self.bridges = state.process.bridges
+        self.limits = state.limits
         self.short: dict[Service, Short] = {}  # services whose requests wait
         self.wanted: dict[Service, dict[Worker, None]] = {}  # siblings that asked for room here
         self.questions: dict[int, Question] = {}
@@ -141,6 +144,7 @@ class Siblings:
         process.count = count
         process.pid = pid
         self._state.newest_request = index * PROCESS_NUMBERS
+        self.limits.become()
         self._state.newest_worker = self._state.newest_session = index * PROCESS_WORKERS
 
     # --- bridges come and go
@@ -162,7 +166,8 @@ class Siblings:
                     session.offer_service(name, (identity(self._state),))
 
     def lost(self, worker: Worker) -> None:
-        self.bridges.pop(worker, None)
+        if self.bridges.pop(worker, None) is not None:
+            self.limits.lost(worker)
         self.tapping.pop(worker, None)
         self.watching.pop(worker, None)
         for short in self.short.values():
@@ -197,6 +202,10 @@ class Siblings:
             self._here().log_record(worker.session, rest[0], frame(rest[1], False))
         elif word == b"SCHEDULE" and len(rest) == 2:
             self._on_schedule(worker, rest[0].decode(errors="replace"), rest[1])
+        elif word == b"LIMIT":
+            return self.limits.message(worker, rest)
+        elif word == b"STARTED" and len(rest) == 1:
+            self.limits.started_elsewhere(worker, rest[0])
         elif word == b"NODES" and self.nodes is not None:
             self.nodes.all_elsewhere(rest)
         elif word == b"NODE" and len(rest) == 2 and self.nodes is not None:
@@ -204,6 +213,7 @@ class Siblings:
         elif word == b"PROCESS" and len(rest) == 1 and rest[0].isdigit():
             self.bridges[worker] = int(rest[0][:4])
             self._tell_orders(worker)
+            self.limits.opened(worker, self.bridges[worker])
         else:
             return False
         return True
@@ -256,7 +266,7 @@ class Siblings:
 
     def _is_short(self, service: Service) -> bool:
         known = self._state.services.get(service.name) is service
-        return known and bool(service.queue_length and service.workers and service.remote)
+        return known and bool(queues.startable(service) and service.workers and service.remote)
 
     def _ask_for_room(self, service: Service, short: Short) -> None:
         if short.loop_is_slower():
@@ -287,8 +297,9 @@ class Siblings:
                 continue
             free = len(service.idle) + len(service.partly_busy)
             ahead = len(service.workers) if _is_quick(service) else 0
-            room = free + ahead - service.queue_length
-            if service.paused or service.queue_length > ahead // 2 or not (free or ahead) or room <= 0:
+            queued = service.queue_length if service.limits is None else service.limits.ready
+            room = free + ahead - queued
+            if service.paused or queued > ahead // 2 or not (free or ahead) or room <= 0:
                 self.wanted[service] = waiting  # at the end: others are looked at first in the next turn
                 continue
             share = max(1, room // max(1, len(waiting)))
@@ -319,6 +330,8 @@ class Siblings:
             count -= 1
             crossed = True
             queues.pop(service)
+            if service.limits is not None:
+                service.limits.crosses(request)
             worker.credit -= 1
             dispatch.dispatch(state, request, worker)
         if not self._is_short(service):

@@ -55,7 +55,7 @@ class Answering:
 
     def orders(self) -> "list[tuple[bytes, bytes]]":
         schemas = [(SCHEMA, row) for row in self._parts.schemas.rows()]
-        return [*self._parts.control.orders(), *schemas]
+        return [*self._parts.control.orders(), *self._parts.limiter.orders(), *schemas]
 
     def event(self, topic: bytes, content: bytes) -> None:
         self._parts.monitor.event_of_sibling(topic, content)

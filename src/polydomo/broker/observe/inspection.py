@@ -130,6 +130,7 @@ def service_row(parts: Parts, service: Service) -> Row:
         "state_since": iso_time(state.wall + found.since),
         "state_us": microseconds(state.now - found.since),
         "cause": found.cause,
+        "limits": parts.limiter.row(service),
     }
 
 
@@ -310,6 +311,9 @@ def why(request: Request) -> str:
         return f"{_holder(worker)} has it"
     if request.state == DONE and worker is not None:
         return f"{_holder(worker)} still runs it, although it ended as {request.outcome}: {request.history.reason}"
+    limited = service.limits.why(request) if service.limits is not None else ""
+    if limited:
+        return limited
     count = len(service.workers)
     if not count:
         return "the bridges to its workers are full" if service.remote else "no worker offers it"

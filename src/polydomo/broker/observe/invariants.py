@@ -94,11 +94,11 @@ def _service(state: State, bridging: Bridging, service: Service) -> None:
     for name, pool in (*pools, ("backlogged", service.backlogged)):
         for worker in pool:
             assert worker in service.workers, f"{who} has a {name} worker {worker.number} that does not offer it"
-    if service.queue_length:
+    if queues.startable(service):
         assert not any(pool for _, pool in pools), f"requests wait in {who} while workers are free"
     known = service.workers or service.queue_length or service.remote
     assert known, f"{who} has neither workers nor requests but was not removed"
-    if service.queue_length and not service.workers and service.remote:
+    if queues.startable(service) and not service.workers and service.remote:
         assert service in bridging.blocked, f"requests wait in {who}, and no bridge will take them"
     if service.queue_length and not service.workers and not service.remote:
         assert service.timer, f"requests wait in {who}, no worker offers it, and no timer expires them"

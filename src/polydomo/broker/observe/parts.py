@@ -5,6 +5,7 @@ from polydomo.broker.guard.access import Access
 from polydomo.broker.guard.logins import Logins
 from polydomo.broker.guard.memory import MemoryAccount
 from polydomo.broker.jobs.durable import Durable
+from polydomo.broker.limiting.limiter import Limiter
 from polydomo.broker.observe.figures import Figures
 from polydomo.broker.observe.history.history import FigureHistory
 from polydomo.broker.observe.monitor import Monitor
@@ -17,8 +18,8 @@ from polydomo.broker.workers.control import Control
 
 class Parts:
     __slots__ = (
-        "access", "control", "directory", "durable", "figures", "history", "logins", "memoiser", "memory", "monitor", "publishing",
-        "schemas", "state",
+        "access", "control", "directory", "durable", "figures", "history", "limiter", "logins", "memoiser", "memory", "monitor",
+        "publishing", "schemas", "state",
     )  # fmt: skip
 
     def __init__(self, state: State) -> None:
@@ -30,6 +31,7 @@ class Parts:
         self.durable: Durable | None = None  # durable jobs, if this process has the job store
         self.figures: Figures
         self.history: FigureHistory
+        self.limiter: Limiter
         self.logins: Logins
         self.memoiser: Memoiser | None = None  # set if services are memoised
         self.memory: MemoryAccount

@@ -192,6 +192,7 @@ class Admission:
             and not session.worker_count
             and self.memoiser is None
             and not target.special
+            and target.limits is None
         ):
             number = state.newest_request
             now = state.now

@@ -85,6 +85,7 @@ def _no_longer_held(state: State, worker: Worker, token: bytes, what: str) -> Re
     if request is None:
         replies.stale(state, worker, token, what, 0)
         return None
+    dispatch.put_down(state, request)
     worker.last_heard = state.now
     worker.session.link.charge(WORK_REQUEST)
     if request.state == DONE and state.records_messages:

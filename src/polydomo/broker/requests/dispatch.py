@@ -90,7 +90,7 @@ def next_service(worker: Worker) -> Service | None:
     weight = 0
     since = 0.0
     for service, own in worker.services.items():
-        if not service.queue_length or (best is not None and own < weight):
+        if not queues.startable(service) or (best is not None and own < weight):
             continue
         first = queues.oldest(service)
         if first is not None and (best is None or own > weight or first.accepted < since):
@@ -103,8 +103,12 @@ def next_service(worker: Worker) -> Service | None:
 def serve_worker(state: State, worker: Worker) -> None:
     """Dispatches queued requests to a worker that has credit, or marks it available."""
     only = worker.only_service
+    limited = False  # it may have been available: requests that were over a limit waited although it was free
     if only is not None:
+        limited = only.limits is not None
         while worker.credit > 0 and only.queue_length:
+            if limited and not queues.startable(only):
+                break
             worker.credit -= 1
             dispatch(state, queues.pop(only), worker)
     else:
@@ -112,6 +116,8 @@ def serve_worker(state: State, worker: Worker) -> None:
             service = next_service(worker)
             if service is None:
                 break
+            if service.limits is not None:
+                limited = True
             worker.credit -= 1
             dispatch(state, queues.pop(service), worker)
     if worker.runs:
@@ -122,14 +128,32 @@ def serve_worker(state: State, worker: Worker) -> None:
             rebalance_services(state, worker)
         elif only.backlogged:
             rebalance(state, only)
+    elif limited:
+        mark_unavailable(worker)
 
 
 def serve_queue(state: State, service: Service) -> None:
     """Dispatches as many queued requests of the service as possible."""
-    while service.queue_length and (service.idle or service.partly_busy or service.prefetching):
+    while queues.startable(service) and (service.idle or service.partly_busy or service.prefetching):
         assign(state, service, queues.pop(service))
-    if service.remote and service.queue_length:
+    if service.remote and queues.startable(service):
         state.routes.queued(service)
+
+
+def put_down(state: State, request: Request) -> None:
+    """No worker holds the request any more. Called before the worker is served again."""
+    limits = request.service.limits
+    if limits is not None:
+        limits.returned(request)
+
+
+def serve_freed(state: State) -> None:
+    """Requests that were over a limit may start now."""
+    while state.freed:
+        name, _ = state.freed.popitem()
+        service = state.services.get(name)
+        if service is not None:
+            serve_queue(state, service)
 
 
 def mark_available(worker: Worker) -> None:
@@ -186,8 +210,8 @@ def rebalance_services(state: State, worker: Worker) -> None:
 
 def rebalance(state: State, service: Service) -> None:
     """No request is queued. Asks workers to release requests that they have not started, if other workers can start them now."""
-    if state.draining or service.paused:
-        return
+    if state.draining or service.paused or service.limits is not None:
+        return  # a request that moves would start twice, as its limits count
     free = 0
     for pool in (service.idle, service.partly_busy):
         for worker in islice(pool, REBALANCE_LOOK):
@@ -236,6 +260,8 @@ def add_credit(state: State, worker: Worker, count: int = 1) -> None:
     serve_worker(state, worker)
     if worker.session.is_bridge:
         state.routes.has_room()
+    if state.freed:
+        serve_freed(state)
 
 
 def clear_credit(worker: Worker) -> None:
@@ -253,6 +279,8 @@ def request_answered(state: State, worker: Worker) -> None:
     # It may have answered a request that it was asked to release: the free worker reserved for that one can start another.
     if worker.runs and not worker.credit and state.revoking:
         rebalance_services(state, worker)
+    if state.freed:
+        serve_freed(state)
 
 
 def request_released(state: State, worker: Worker) -> None:

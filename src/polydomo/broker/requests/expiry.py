@@ -28,6 +28,7 @@ def request_due(state: State, request: Request, limits: TimeLimits) -> None:
         elif worker is not None and not worker.session.is_bridge:  # another broker knows the deadline
             if outcomes.taken_back(worker, request):  # otherwise the worker holds it until it answers
                 del worker.held[request.token]
+                dispatch.put_down(state, request)
                 outcomes.fail(state, request, TIMEOUT, why)
                 dispatch.request_released(state, worker)
                 return

@@ -85,6 +85,7 @@ def cancel(state: State, request: Request, why: str, outcome: str = CANCELLED) -
             return
     elif worker is not None and taken_back(worker, request):
         del worker.held[request.token]
+        dispatch.put_down(state, request)
         end(state, request, outcome, why)
         dispatch.request_released(state, worker)
         return

@@ -11,6 +11,7 @@ def mark(state: State, service: Service) -> None:
     durable = state.durable_requests
     service.paused = service.name in state.paused
     service.drained = service.name in state.drained
+    service.limits = state.limits.queue(service.name)
     covered = durable is not None and durable.covers(service.name)
     service.special = service.paused or service.drained or covered or service.name in (ACCEPT, JOIN)
 

@@ -1,4 +1,7 @@
-"""The queue of one service: requeued requests first, then round robin over the clients, each client's requests in order."""
+"""The queue of one service: requeued requests first, then round robin over the clients, each client's requests in order.
+
+The requests of a service with limits wait in ``service.limits`` instead.
+"""
 
 from collections import deque
 
@@ -14,20 +17,33 @@ def of_client(service: Service, session: Session) -> deque[Request]:
     return queue
 
 
+def startable(service: Service) -> bool:
+    """Whether ``pop`` has a request: one waits, and is not over its limit."""
+    return service.queue_length > 0 and (service.limits is None or service.limits.ready > 0)
+
+
 def push(service: Service, request: Request) -> None:
-    of_client(service, request.session).append(request)
+    if service.limits is None:
+        of_client(service, request.session).append(request)
+    else:
+        service.limits.push(request)
     service.queue_length += 1
 
 
 def push_front(service: Service, request: Request) -> None:
     """Puts a requeued request at the head of the queue."""
-    service.retries.appendleft(request)
+    if service.limits is None:
+        service.retries.appendleft(request)
+    else:
+        service.limits.push_front(request)
     service.queue_length += 1
 
 
 def pop(service: Service) -> Request:
-    """Removes and returns the next request. The queue must not be empty."""
+    """Removes and returns the next request. It must be ``startable``."""
     service.queue_length -= 1
+    if service.limits is not None:
+        return service.limits.pop()
     if service.retries:
         return service.retries.popleft()
     turns = service.round_robin
@@ -41,13 +57,18 @@ def pop(service: Service) -> Request:
 
 
 def first(service: Service) -> Request:
-    """The request that ``pop`` would return. The queue must not be empty."""
+    """The request that ``pop`` would return. It must be ``startable``."""
+    if service.limits is not None:
+        return service.limits.first()
     return service.retries[0] if service.retries else service.round_robin[0][0]
 
 
 def remove(service: Service, request: Request) -> None:
     """Removes a request from anywhere in the queue."""
     service.queue_length -= 1
+    if service.limits is not None:
+        service.limits.remove(request)
+        return
     if request.attempts and request in service.retries:
         service.retries.remove(request)
         return
@@ -66,6 +87,8 @@ def oldest(service: Service) -> Request | None:
 
 def waiting(service: Service) -> list[Request]:
     """All queued requests: requeued ones first, then client by client."""
+    if service.limits is not None:
+        return service.limits.waiting()
     found = list(service.retries)
     for queue in service.round_robin:
         found.extend(queue)

@@ -111,6 +111,7 @@ def fail(state: State, worker: Worker, token: bytes, code: str, text: str) -> bo
     if request is None:
         stale(state, worker, token, "failure", len(text))
         return False
+    dispatch.put_down(state, request)
     count_reply(worker, request, state.now)
     progress.pass_last(state, request)
     worker.failures += 1
@@ -136,6 +137,7 @@ def forward(state: State, worker: Worker, token: bytes, service: bytes, body: Bo
     worker.last_heard = state.now
     refusal = _refusal_to_forward(state, request, service) if request.state != DONE else None
     del worker.held[token]
+    dispatch.put_down(state, request)
     if refusal is not None:
         outcomes.fail(state, request, DENIED if refusal.denied else REFUSED, refusal.text)
     else:

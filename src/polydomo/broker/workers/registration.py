@@ -141,6 +141,7 @@ def lose(state: State, worker: Worker, departure: Departure, why: str) -> None:
     is_bridge = worker.session.is_bridge
     # Before it is removed from its services, because a request that ends here must not remove its service.
     for request in reversed(held):
+        dispatch.put_down(state, request)
         if is_bridge and request.state != DONE:
             service_room.restore(state, request)
         requeue(state, request, worker, why)
@@ -165,6 +166,8 @@ def lose(state: State, worker: Worker, departure: Departure, why: str) -> None:
             service_table.forget_unused(state, service)
     if is_bridge:
         state.routes.bridge_lost(worker, held)
+    if state.freed:
+        dispatch.serve_freed(state)
     worker.session.on_worker_gone(worker)
 
 

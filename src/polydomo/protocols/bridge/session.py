@@ -475,6 +475,11 @@ class BridgeSession(ProtocolSession):
     def send_to_sibling(self, word: bytes, rest: "list[bytes]") -> None:
         self._say(word, rest)
 
+    def send_started(self, request: Request) -> None:
+        journey = request.ref
+        if self.is_sibling and isinstance(journey, BridgedRequest):
+            self._say(b"STARTED", [journey.key])
+
     def has_room(self) -> bool:
         """Whether the other side accepts one more request. The last one may exceed the byte limit, so that large requests can be sent at
         all."""

@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 
 from polydomo import limits
 from polydomo.model.objective import Objective
+from polydomo.model.service_limits import SCOPES, SERVICE
 from polydomo.model.tuning import AUTO, LENIENT, STRICT, Tuning
 from polydomo.server.settings.types import (
     Broadcast,
@@ -19,6 +20,7 @@ from polydomo.server.settings.types import (
     Kind,
     ListenAddress,
     ObjectiveText,
+    RateText,
     Seconds,
     Size,
     Targets,
@@ -291,6 +293,13 @@ class ServiceOptions:
     )
     journal: str = setting("requests", Choice(*LEVELS), "what is recorded of its requests, instead of journal.level")
     bodies: bool = setting(False, Flag(), "record its payloads too, at level messages; the pattern also matches topics")
+    running: int = setting(0, Count(most=limits.MAX_RUNNING), "how many of its requests run at the same time")
+    rate: tuple[int, float] = setting(
+        (0, 0.0), RateText(), 'how many of its requests start in any window of time, such as "90/10s"'
+    )
+    per: str = setting(
+        SERVICE, Choice(*SCOPES), "what running and rate count: all requests of the service, or those of one"
+    )
     objective: Objective = setting(
         Objective(), ObjectiveText(), 'its latency objective, such as "99% in 200ms"; shown beside its latencies'
     )

@@ -22,6 +22,7 @@ from polydomo.broker.policy import Policy
 from polydomo.errors import SettingError
 from polydomo.model.listener_roles import ROLES, SHARED, Role
 from polydomo.model.name_patterns import PatternMap
+from polydomo.model.service_limits import LimitPatterns
 from polydomo.model.tuning import Tuning
 from polydomo.server.resources import available_memory
 from polydomo.server.settings import services
@@ -173,6 +174,7 @@ class Settings:
             max_message=bounds.max_message,
             max_values=self.values.max_topics,
             max_value_bytes=self.values.max_bytes,
+            limits=LimitPatterns(self.by_service("running"), self.by_service("rate"), self.by_service("per")),
         )
 
     def tuning(self) -> Tuning:

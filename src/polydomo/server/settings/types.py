@@ -12,6 +12,7 @@ from polydomo.errors import SettingError
 from polydomo.model import durations
 from polydomo.model.objective import EXPECTED as OBJECTIVE
 from polydomo.model.objective import Objective, read_objective
+from polydomo.model.service_limits import RATE, ServiceLimits, read_rate
 from polydomo.stores.urls import without_password
 from polydomo.wire.address import parse_url
 
@@ -243,6 +244,19 @@ class ObjectiveText(Kind[Objective]):
         if found is None:
             raise ValueError(f"must be {OBJECTIVE}")
         return found
+
+
+class RateText(Kind[tuple[int, float]]):
+    """Starts in a window."""
+
+    def read(self, value: object) -> tuple[int, float]:
+        found = read_rate(value) if isinstance(value, str) else None
+        if found is None:
+            raise ValueError(f"must be {RATE}")
+        return found
+
+    def show(self, value: tuple[int, float]) -> str:
+        return ServiceLimits(starts=value[0], window=value[1]).rate()
 
 
 class KeywordTable(Kind[dict[str, str]]):

@@ -1,0 +1,474 @@
+"""The queue of a service with limits: clients in turn, each client's groups in turn, each group's requests in order.
+
+A request waits in its lane (``lane``). While the lane has no room, its queues are *parked*, and other lanes pass. Room makes as many of its
+queues *ready* as may start, so every ready request can be dispatched at once. Taking a request out of the queue (``pop``) is its start;
+``returned`` gives the slot back when no worker holds the request any more.
+"""
+
+from collections import deque
+
+from polydomo.broker.limiting.lane import ClientTurn, Lane, LaneQueue
+from polydomo.broker.state import State
+from polydomo.model.records import LimitedRequests, Request, Session
+from polydomo.model.service_limits import GROUP, PRINCIPAL, ServiceLimits
+
+FOREVER = 1e17  # later than any time
+PERMITTED = b"\0permitted"  # the lane of requests that another process of this broker has allowed to start; no mark has this text
+
+
+class Permits:
+    """What the queue asks of the other processes (``permits``); nothing in a broker of one process."""
+
+    decides = True  # this process counts for all
+
+    def wanted(self, queue: "LimitedQueue", lane: Lane) -> None:
+        """Requests wait in a lane without room."""
+
+    def give(self, queue: "LimitedQueue", lane: Lane) -> bool:
+        """Gives one start to another process that waits for it. False if none does."""
+        return False
+
+    def started(self, queue: "LimitedQueue", lane: Lane, count: int = 1) -> None: ...
+    def ended(self, queue: "LimitedQueue", lane: Lane) -> None: ...
+    def unused(self, queue: "LimitedQueue", lane: Lane) -> None: ...
+
+
+class LimitedQueue(LimitedRequests):
+    def __init__(self, state: State, name: bytes, limits: ServiceLimits, permits: Permits) -> None:
+        super().__init__()
+        self._state = state
+        self.name = name
+        self.limits = limits
+        self.permits = permits
+        self.lanes: dict[bytes, Lane] = {}
+        self.clients: dict[Session, ClientTurn] = {}
+        self.turns: deque[ClientTurn] = deque()  # clients with ready queues, in the order in which they are served
+        self.places: dict[Request, LaneQueue] = {}  # waiting requests
+        self.held: dict[Request, Lane] = {}  # requests that workers hold
+        self.unstarted: dict[Request, Lane] = {}  # ... of them on their way to a worker of another process
+        self.idle: dict[
+            Lane, None
+        ] = {}  # lanes that are only kept for the starts in their window, the longest idle first
+        self.timer = 0  # key of its timer: when the first of them can be forgotten
+        self.start_count = 0  # starts inside the windows of all lanes
+        self.closed_until = 0.0  # what started before this process did is not known: nothing may start before this time
+
+    # --- the queue
+
+    def key_of(self, request: Request) -> bytes:
+        if request.session.is_sibling:
+            return PERMITTED
+        per = self.limits.per
+        if per == GROUP:
+            return request.options.group
+        if per == PRINCIPAL:
+            return request.origin.encode("utf-8", "surrogateescape")
+        return b""
+
+    def push(self, request: Request) -> None:
+        queue = self._place(request)
+        queue.requests.append(request)
+
+    def push_front(self, request: Request) -> None:
+        queue = self._place(request)
+        queue.requests.appendleft(request)
+        lane = queue.lane
+        if queue.is_ready:
+            self._unready(queue)
+        else:
+            lane.parked.remove(queue)
+        lane.parked.appendleft(queue)
+        self.offer(lane, first=True)
+
+    def _place(self, request: Request) -> LaneQueue:
+        """The queue of the request's client in its lane, in which the caller puts it."""
+        session = request.session
+        lane = self.lane_of(self.key_of(request))
+        queue = lane.by_client.get(session)
+        if queue is None:
+            client = self.clients.get(session)
+            if client is None:
+                client = self.clients[session] = ClientTurn(session)
+            client.queues += 1
+            queue = lane.by_client[session] = LaneQueue(lane, client)
+            lane.parked.append(queue)
+        lane.waiting += 1
+        self.places[request] = queue
+        self.offer(lane)
+        return queue
+
+    def lane_of(self, key: bytes) -> Lane:
+        lane = self.lanes.get(key)
+        if lane is None:
+            lane = self.lanes[key] = Lane(key)
+        elif lane in self.idle:
+            del self.idle[lane]
+        return lane
+
+    def room(self, lane: Lane) -> int:
+        if lane.key == PERMITTED:
+            return lane.waiting
+        if not self.permits.decides:
+            return lane.permits
+        if self._state.now < self.closed_until:
+            return 0
+        self.prune(lane)
+        return lane.room(self.limits)
+
+    def prune(self, lane: Lane) -> None:
+        """Forgets starts outside the window."""
+        starts = lane.starts
+        if starts:
+            end = self._state.now - self.limits.window
+            while starts and starts[0] <= end:
+                starts.popleft()
+                self.start_count -= 1
+
+    def note_start(self, lane: Lane, when: float) -> None:
+        if lane.starts is None:
+            lane.starts = deque()
+        lane.starts.append(when)
+        self.start_count += 1
+
+    def offer(self, lane: Lane, first: bool = False) -> None:
+        """Makes as many queues of the lane ready as may start a request now. Room goes to this process and to the others in turn."""
+        room = self.room(lane)
+        while lane.ready < room:
+            if lane.shares is not None and (lane.served_here or not lane.parked) and self.permits.give(self, lane):
+                lane.served_here = False
+                room = self.room(lane)
+                continue
+            if not lane.parked:
+                break
+            lane.served_here = True
+            self._make_ready(lane.parked.popleft(), first)
+        if lane.parked or lane.shares:
+            self._wait_for_room(lane)
+
+    def _make_ready(self, queue: LaneQueue, first: bool) -> None:
+        client = queue.client
+        queue.is_ready = True
+        queue.lane.ready += 1
+        self.ready += 1
+        if first:
+            client.ready.appendleft(queue)
+            if len(client.ready) > 1:
+                self.turns.remove(client)
+            self.turns.appendleft(client)
+        else:
+            client.ready.append(queue)
+            if len(client.ready) == 1:
+                self.turns.append(client)
+
+    def _unready(self, queue: LaneQueue) -> None:
+        """The caller puts the queue elsewhere."""
+        client = queue.client
+        queue.is_ready = False
+        queue.lane.ready -= 1
+        self.ready -= 1
+        client.ready.remove(queue)
+        if not client.ready:
+            self.turns.remove(client)
+
+    def _wait_for_room(self, lane: Lane) -> None:
+        """Requests wait for room in the lane: asks process 0, or sets the timer for the moment when the window has room."""
+        if not self.permits.decides:
+            if lane.key != PERMITTED:
+                self.permits.wanted(self, lane)
+            return
+        if lane.timer or lane.key == PERMITTED:
+            return
+        state = self._state
+        limits = self.limits
+        when = 0.0
+        if state.now < self.closed_until:
+            when = self.closed_until
+        elif limits.starts and lane.starts and limits.starts - lane.used() <= lane.ready:
+            when = lane.starts[0] + limits.window
+        if 0.0 < when < FOREVER:
+            lane.timer = state.timers.add(state.now, when, LaneTimer(self, lane))
+
+    def pop(self) -> Request:
+        """Takes the next request out of the queue: it starts."""
+        turns = self.turns
+        client = turns.popleft()
+        queue = client.ready.popleft()
+        if client.ready:
+            turns.append(client)
+        queue.is_ready = False
+        lane = queue.lane
+        lane.ready -= 1
+        self.ready -= 1
+        lane.waiting -= 1
+        request = queue.requests.popleft()
+        del self.places[request]
+        if queue.requests:
+            lane.parked.append(queue)
+        else:
+            self._forget(queue)
+        self._start(request, lane)
+        self.offer(lane)
+        return request
+
+    def _start(self, request: Request, lane: Lane) -> None:
+        self.held[request] = lane
+        lane.running += 1
+        if lane.key == PERMITTED:
+            request.session.send_started(request)
+        elif not self.permits.decides:
+            lane.permits -= 1
+            self.permits.started(self, lane)
+        elif self.limits.starts:
+            self.note_start(lane, self._state.now)
+
+    def _forget(self, queue: LaneQueue) -> None:
+        """The queue is empty, and neither ready nor parked."""
+        client = queue.client
+        del queue.lane.by_client[client.session]
+        client.queues -= 1
+        if not client.queues:
+            del self.clients[client.session]
+
+    def first(self) -> Request:
+        return self.turns[0].ready[0].requests[0]
+
+    def remove(self, request: Request) -> None:
+        queue = self.places.pop(request)
+        lane = queue.lane
+        queue.requests.remove(request)
+        lane.waiting -= 1
+        if not queue.requests:
+            if queue.is_ready:
+                self._unready(queue)
+            else:
+                lane.parked.remove(queue)
+            self._forget(queue)
+        self.offer(lane)
+        self.settle(lane)
+
+    def waiting(self) -> "list[Request]":
+        return list(self.places)
+
+    # --- slots
+
+    def returned(self, request: Request) -> None:
+        """No worker holds the request any more."""
+        lane = self.held.pop(request, None)
+        if lane is None:
+            return
+        self.started(request)  # if nothing said when it started, it did so now at the latest
+        lane.running -= 1
+        if not self.permits.decides and lane.key != PERMITTED:
+            self.permits.ended(self, lane)
+        self.changed(lane)
+
+    def crosses(self, request: Request) -> None:
+        """The request that was just taken goes to another process, which will say when it starts."""
+        lane = self.held.get(request)
+        if lane is None or lane.key == PERMITTED or not self.limits.starts:
+            return
+        self.unstarted[request] = lane
+        if not self.permits.decides:
+            self.permits.started(self, lane, -1)
+        else:
+            assert lane.starts is not None
+            lane.starts.pop()
+            self.start_count -= 1
+            lane.reserved += 1
+
+    def started(self, request: Request) -> None:
+        """The other process has started it."""
+        lane = self.unstarted.pop(request, None)
+        if lane is None:
+            return
+        if not self.permits.decides:
+            self.permits.started(self, lane)
+        else:
+            lane.reserved -= 1
+            self.note_start(lane, self._state.now)
+
+    def changed(self, lane: Lane) -> None:
+        """The lane may have room now."""
+        self.offer(lane)
+        if self.ready:
+            self._state.freed[self.name] = None
+        self.settle(lane)
+
+    def settle(self, lane: Lane) -> None:
+        """Forgets the lane if nothing uses it, or once its window is empty."""
+        if lane.permits > lane.waiting:
+            self.permits.unused(self, lane)
+        if lane.is_used():
+            return
+        self.stop_timer(lane)
+        self.prune(lane)
+        if not lane.starts or not self.limits.starts:
+            self._drop(lane)
+            return
+        if lane in self.idle:
+            return
+        lane.idle_since = self._state.now
+        self.idle[lane] = None
+        if not self.timer:
+            self._forget_later()
+
+    def _drop(self, lane: Lane) -> None:
+        self.idle.pop(lane, None)
+        if lane.starts:
+            self.start_count -= len(lane.starts)
+            lane.starts = None
+        self.lanes.pop(lane.key, None)
+        if not self.lanes:
+            self._state.limits.forget(self.name)
+
+    def _forget_later(self) -> None:
+        oldest = next(iter(self.idle))
+        state = self._state
+        self.timer = state.timers.add(state.now, oldest.idle_since + self.limits.window, QueueTimer(self))
+
+    def on_timer(self) -> None:
+        """Forgets lanes whose window has passed."""
+        self.timer = 0
+        now = self._state.now
+        for lane in list(self.idle):
+            if lane.idle_since + self.limits.window > now:
+                break
+            self._drop(lane)
+        if self.idle:
+            self._forget_later()
+
+    def stop_timer(self, lane: Lane) -> None:
+        lane.timer = 0  # when it is due, it finds that the lane has another one, or none
+
+    # --- changes of the limits
+
+    def change(self, limits: ServiceLimits) -> None:
+        """The service has other limits. No request waits: the caller has taken them out, and puts them back."""
+        before, self.limits = self.limits, limits
+        held = dict(self.held)
+        if limits.per != before.per:
+            self.lanes.clear()
+            self.idle.clear()
+            self.start_count = 0
+            self.held.clear()
+            self.unstarted.clear()
+            for request in held:
+                self.adopt(request)
+            return
+        for lane in list(self.lanes.values()):
+            self.stop_timer(lane)
+            self.settle(lane)
+        if not limits.starts:
+            for request in list(self.unstarted):
+                self.started(request)
+
+    def adopt(self, request: Request) -> None:
+        """Counts a request that a worker holds already."""
+        lane = self.lane_of(self.key_of(request))
+        self.held[request] = lane
+        lane.running += 1
+        if self.limits.starts and self.permits.decides and lane.key != PERMITTED:
+            self.note_start(lane, request.dispatched)
+
+    def drop_permits(self, lane: Lane) -> None:
+        """Process 0 is gone: what it allowed and was not used is used no more."""
+        lane.permits = lane.asked = 0
+        for queue in list(lane.by_client.values()):
+            if queue.is_ready and lane.key != PERMITTED:
+                self._unready(queue)
+                lane.parked.append(queue)
+        self.settle(lane)
+
+    # --- what is shown
+
+    def lane_at(self, request: Request) -> "Lane | None":
+        queue = self.places.get(request)
+        return queue.lane if queue is not None else None
+
+    def why(self, request: Request) -> str:
+        """Why the request waits for its limit; "" if it does not."""
+        queue = self.places.get(request)
+        if queue is None or queue.lane.key == PERMITTED or (queue.is_ready and queue.requests[0] is request):
+            return ""
+        lane, limits = queue.lane, self.limits
+        who = self.name_of(lane)
+        now = self._state.now
+        if not self.permits.decides:
+            return f"{who}: its limit is used up, as process 0 counts"
+        if now < self.closed_until:
+            return f"{who}: the broker waits {self.closed_until - now:.3g} s, because it does not know what started before it did"
+        if limits.running and lane.running + lane.ready >= limits.running:
+            return f"{who}: {lane.running} of {limits.running} running"
+        self.prune(lane)
+        used = lane.used()
+        if limits.starts and used + lane.ready >= limits.starts:
+            return f"{who}: {used} of {limits.rate()} started"
+        return ""
+
+    def name_of(self, lane: Lane) -> str:
+        per = self.limits.per
+        text = lane.key.decode("utf-8", "backslashreplace")
+        if per == GROUP:
+            return f"group {text}" if text else "requests without a group"
+        return f"principal {text}" if per == PRINCIPAL and text else "its service"
+
+    def check_invariants(self) -> None:
+        limits = self.limits
+        ready = 0
+        for key, lane in self.lanes.items():
+            who = f"lane {key!r} of {self.name!r}"
+            assert lane.key == key, f"{who} is listed under another key"
+            assert lane.is_used() or lane in self.idle, f"{who} is kept without a reason"
+            queues = list(lane.by_client.values())
+            assert lane.waiting == sum(len(queue.requests) for queue in queues), f"{who} miscounts its requests"
+            assert lane.ready == sum(queue.is_ready for queue in queues), f"{who} miscounts its ready queues"
+            assert set(lane.parked) == {queue for queue in queues if not queue.is_ready}, f"{who} lost a queue"
+            ready += lane.ready
+            held = sum(found is lane for found in self.held.values()) if len(self.held) < 1000 else -1
+            away = sum(share.reserved + share.running for share in (lane.shares or {}).values())
+            assert held < 0 or lane.running == held + away, (
+                f"{who} counts {lane.running} running and has {held} + {away}"
+            )
+            room = self.room(lane)
+            assert lane.ready <= max(room, 0), f"{who} starts {lane.ready} requests and has room for {room}"
+            waits = (
+                lane.parked and lane.ready < room and not lane.timer
+            )  # a timer that is due a moment late serves them
+            assert not waits, f"{who} has room, and its requests wait"
+        starts = sum(len(lane.starts) for lane in self.lanes.values() if lane.starts)
+        assert self.start_count == starts, f"{self.name!r} counts {self.start_count} starts and has {starts}"
+        assert self.ready == ready == sum(len(turn.ready) for turn in self.turns), (
+            f"{self.name!r} miscounts ready queues"
+        )
+        for turn in self.turns:
+            assert turn.ready, f"{self.name!r} lists a client without ready queues"
+        assert not limits.starts or not self.idle or self.timer, f"{self.name!r} never forgets its lanes"
+
+
+class LaneTimer:
+    """The window of a lane has room again."""
+
+    __slots__ = ("lane", "queue")
+
+    def __init__(self, queue: LimitedQueue, lane: Lane) -> None:
+        self.queue = queue
+        self.lane = lane
+
+    def on_timer(self, key: int) -> None:
+        lane = self.lane
+        if lane.timer == key:
+            lane.timer = 0
+            self.queue.changed(lane)
+
+
+class QueueTimer:
+    """Idle lanes of a queue may be forgotten."""
+
+    __slots__ = ("queue",)
+
+    def __init__(self, queue: LimitedQueue) -> None:
+        self.queue = queue
+
+    def on_timer(self, key: int) -> None:
+        if self.queue.timer == key:
+            self.queue.on_timer()
