@@ -18,6 +18,7 @@ from polydomo.broker.jobs.ops import (
     Insert,
     Progress,
     Purge,
+    PutLimits,
     PutPause,
     PutSchedule,
     Remove,
@@ -26,6 +27,7 @@ from polydomo.broker.jobs.ops import (
     Select,
     StoreError,
 )
+from polydomo.model.service_limits import ServiceLimits
 from polydomo.stores.groups import MOST_BYTES
 from polydomo.stores.sqlite import SqliteBackend
 from tests.stores.cases import Case, ended, new, tried
@@ -152,10 +154,17 @@ def test_a_new_leader_loads_what_is_open(case: Case) -> None:
     row.next, row.missed, row.settings = 99.0, "skip", '{"run_us":5}'
     case.apply(*(Insert(job) for job in jobs), PutSchedule(row), PutPause(b"render", True), PutPause(b"x", True))
     case.apply(Finish(ended(jobs[2])), Finish(ended(jobs[3])), Collected("D"), PutPause(b"x", False))
+    limits = ServiceLimits(running=5, starts=90, window=10.0, per="group")
+    case.apply(
+        PutLimits("a*", ServiceLimits(1)),
+        PutLimits("b", ServiceLimits(2)),
+        PutLimits("a*", limits),
+        PutLimits("b", None),
+    )
     loaded = case.backend.load(150.0)
     assert [job.id for job in loaded.jobs] == ["B", "A"]
     assert [job.id for job in loaded.uncollected] == ["C"]
-    assert loaded.paused == [b"render"]
+    assert loaded.paused == [b"render"] and loaded.limits == {"a*": limits}
     found = loaded.schedules[0]
     assert (found.name, found.timing, found.zone, found.missed, found.next) == (
         "nightly",

@@ -37,7 +37,9 @@ from polydomo.broker.guard.memory import (
 from polydomo.broker.guard.revocation import Revocation
 from polydomo.broker.identity import identity
 from polydomo.broker.jobs.durable import Durable
+from polydomo.broker.jobs.ops import Loaded
 from polydomo.broker.jobs.relay import DurableRelay
+from polydomo.broker.limiting.job_lanes import LimitedJobs
 from polydomo.broker.limiting.limiter import Limiter
 from polydomo.broker.observe import inspection, invariants
 from polydomo.broker.observe.answering import Answering
@@ -156,12 +158,18 @@ class Broker(State, BrokerApi):
         self.offered = {}
         self.control.jobs = durable.jobs
         self.parts.figures.jobs = durable.figures
-        durable.on_lead = self._pause_as_stored
+        durable.on_lead = self._restore
+        durable.jobs.lanes = LimitedJobs(self.limiter, durable.session)
+        self.limiter.store = durable.jobs.put_limits
+        self.limiter.on_change = durable.jobs.limits_changed
         durable.jobs.policy.max_memory = int(self.memory.limit * JOB_MEMORY)
         self.memory.book("jobs", durable.jobs.memory)
 
-    def _pause_as_stored(self, services: "list[bytes]") -> None:
-        for service in services:
+    def _restore(self, epoch: int, loaded: Loaded) -> None:
+        """This broker leads: services are paused and limited as the store says. What an earlier leader has started is not known."""
+        self.limiter.start_at(self.now if epoch > 1 else None)
+        self.limiter.restore(loaded.limits)
+        for service in loaded.paused:
             self.control.pause(service, True)
         self.siblings.repeat_orders()
 

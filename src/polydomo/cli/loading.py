@@ -41,7 +41,12 @@ PANELS = {
         "schedule": "jobs",
         "flow": "flows.flow",
     },
-    "Control": {"pause": "inspect.control", "resume": "inspect.control", "drain": "inspect.control"},
+    "Control": {
+        "pause": "inspect.control",
+        "resume": "inspect.control",
+        "drain": "inspect.control",
+        "limit": "inspect.limit",
+    },
     "Inspect": {
         "services": "inspect.inspection",
         "workers": "inspect.inspection",

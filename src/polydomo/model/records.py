@@ -290,6 +290,10 @@ class LimitedRequests:
     def returned(self, request: Request) -> None:
         """No worker holds the request any more."""
 
+    def row(self) -> dict[str, object]:
+        """The limits, as the row of the service has them."""
+        raise NotImplementedError
+
     def why(self, request: Request) -> str:
         """Why a request waits although workers are free; "" if its limit is not the reason."""
         return ""

@@ -97,6 +97,8 @@ class Host:
         )
         self.broker.memory.attach(self.hub)
         self.broker.siblings.become(self.plan.index, self.plan.count, os.getpid())
+        # What an earlier run of this broker has started is not known: starts that are limited by a rate wait until its window is over.
+        self.broker.limiter.start_at(self.broker.now)
         self.access: AccessControl | None = None
         self.pacer = HandshakePacer()
         if settings.access:

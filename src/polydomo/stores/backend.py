@@ -8,7 +8,7 @@ every operation is idempotent.
 from polydomo.broker.jobs.ops import Loaded, Op
 
 # The version of the tables; 1 had no checksums, 2 had keys without their principals and services, 3 had no flows, 4 had flows that
-# could not grow and no partial replies.
+# could not grow and no partial replies, and there were no limits.
 SCHEMA = 5
 
 

@@ -6,6 +6,7 @@ bits and misses one in four thousand million others. It protects against damage,
 of polydomo 0.2 or older get their checksums when the tables are upgraded.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Any
@@ -13,6 +14,7 @@ from zlib import crc32
 
 from polydomo.broker.jobs.job import DONE, OPEN, Job, key_within, story_of, story_text
 from polydomo.broker.jobs.ops import Loaded, Progress, ScheduleRow
+from polydomo.model.service_limits import ServiceLimits, read_limits
 
 CHECKS = Struct("<III")
 SCHEDULE_NUMBERS = Struct("<qddd")
@@ -178,6 +180,32 @@ def schedule_of(stored: Row) -> ScheduleRow:
 
 def pause_checks(service: bytes) -> bytes:
     return WHOLE.pack(crc32(service))
+
+
+LIMIT_COLUMNS = "service, limits, checks"
+
+
+def limits_table(schema: str, blob: str) -> str:
+    return f"CREATE TABLE IF NOT EXISTS {schema}limits (service TEXT PRIMARY KEY, limits TEXT NOT NULL, checks {blob} NOT NULL);\n"
+
+
+def limits_text(limits: ServiceLimits) -> str:
+    return json.dumps(limits.to_row(), separators=(",", ":"))
+
+
+def limits_checks(pattern: str, text: str) -> bytes:
+    return WHOLE.pack(crc32(f"{pattern}\0{text}".encode("utf-8", "surrogateescape")))
+
+
+def load_limits(loaded: Loaded, rows: Iterable[Row]) -> None:
+    """Damaged rows are left out, and named."""
+    for pattern, text, checks in rows:
+        try:
+            if limits_checks(pattern, text) != bytes(checks):
+                raise ValueError
+            loaded.limits[pattern] = read_limits(json.loads(text))
+        except Exception:  # a value of another type, or out of range
+            loaded.notes.append(f"the stored limits of {pattern!r} are damaged: set them again with `polydomo limit`")
 
 
 def load_paused(loaded: Loaded, rows: Iterable[Row]) -> None:

@@ -20,6 +20,7 @@ from polydomo.broker.jobs.ops import (
     Progress,
     Purge,
     PutParts,
+    PutLimits,
     PutPause,
     PutSchedule,
     Remove,
@@ -90,6 +91,7 @@ class MemoryBackend(Backend):
         loaded.jobs.sort(key=lambda job: (job.created, job.id))
         loaded.schedules = [row_copy(row) for _, row in sorted(tables.schedules.items())]
         loaded.paused = sorted(tables.paused)
+        loaded.limits = dict(tables.limits)
         loaded.flows = self.flow_tables.active()
         return loaded
 
@@ -180,6 +182,10 @@ class MemoryBackend(Backend):
             op.done = tables.schedules.pop(op.name, None) is not None
         elif isinstance(op, PutPause):
             (tables.paused.add if op.paused else tables.paused.discard)(op.service)
+        elif isinstance(op, PutLimits):
+            tables.limits.pop(op.pattern, None)
+            if op.limits is not None:
+                tables.limits[op.pattern] = op.limits
         elif isinstance(op, BeginFlow):
             self.steps.begin(op)
         elif isinstance(op, PutNodes):

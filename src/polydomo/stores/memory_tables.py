@@ -4,6 +4,7 @@ from polydomo.broker.flows.flow import FlowRow, NodeRow
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.ops import ScheduleRow
 from polydomo.broker.jobs.part import StoredPart
+from polydomo.model.service_limits import ServiceLimits
 
 
 class MemoryTables:
@@ -19,6 +20,7 @@ class MemoryTables:
         self.fired: set[tuple[str, float]] = set()
         self.schedules: dict[str, ScheduleRow] = {}
         self.paused: set[bytes] = set()
+        self.limits: dict[str, ServiceLimits] = {}
         self.flows: dict[str, FlowRow] = {}
         self.nodes: dict[str, dict[int, NodeRow]] = {}  # by flow
         self.edges: dict[str, dict[int, set[int]]] = {}  # by flow: the nodes that need a node

@@ -24,7 +24,16 @@ from polydomo.broker.jobs.ops import (
     StoreError,
 )
 from polydomo.stores.backend import SCHEMA, Backend, Lease
-from polydomo.stores.checks import finish_values, job_of, job_values, load_paused, schedule_of
+from polydomo.stores.checks import (
+    LIMIT_COLUMNS,
+    finish_values,
+    job_of,
+    job_values,
+    limits_table,
+    load_limits,
+    load_paused,
+    schedule_of,
+)
 from polydomo.stores.flow_sql import SqlFlows, tables_text
 from polydomo.stores.flow_steps import FlowSteps
 from polydomo.stores.groups import OpGroup, body_size, pieces, progress_values, result_size
@@ -62,6 +71,7 @@ CREATE TABLE IF NOT EXISTS polydomo.lease (
     expires timestamptz NOT NULL
 );
 """
+    + limits_table("polydomo.", "bytea")
     + tables_text("polydomo", "bytea", "float8")
     + parts_table("polydomo", "bytea")
 )
@@ -264,6 +274,7 @@ class PostgresBackend(Backend):
                 plans = run(f"SELECT {SCHEDULE_COLUMNS} FROM polydomo.schedules ORDER BY name")
                 loaded.schedules = [schedule_of(row) for row in plans]
                 load_paused(loaded, run("SELECT service, checks FROM polydomo.paused ORDER BY service"))
+                load_limits(loaded, run(f"SELECT {LIMIT_COLUMNS} FROM polydomo.limits ORDER BY service"))
                 loaded.flows = self._flows(connection).active()
                 streamed = self._parts(connection).streamed()
                 for job in loaded.jobs:

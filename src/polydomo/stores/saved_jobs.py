@@ -8,7 +8,7 @@ from typing import Any
 from polydomo.broker.jobs.job import ENDED
 from polydomo.limits import JOB_KEEP_DEAD
 from polydomo.stores.backend import SCHEMA
-from polydomo.stores.checks import job_of, job_values
+from polydomo.stores.checks import LIMIT_COLUMNS, job_of, job_values
 from polydomo.stores.flow_sql import EDGE_COLUMNS, FLOW_COLUMNS, NODE_COLUMNS
 from polydomo.stores.part_sql import PART_COLUMNS
 from polydomo.stores.salvage import Copying, SalvagedTable
@@ -32,6 +32,7 @@ TABLES_TO_SAVE = (
     ),
     SalvagedTable("schedules", SCHEDULE_COLUMNS, "name"),
     SalvagedTable("paused", "service, checks", "service"),
+    SalvagedTable("limits", LIMIT_COLUMNS, "service"),
     SalvagedTable("flows", FLOW_COLUMNS, "id"),
     SalvagedTable("flow_nodes", NODE_COLUMNS, "flow, number"),
     SalvagedTable("flow_edges", EDGE_COLUMNS, "flow, source, target"),
@@ -41,6 +42,7 @@ TABLES_TO_SAVE = (
 COPIED = {
     "schedules": SCHEDULE_COLUMNS,
     "paused": "service, checks",
+    "limits": LIMIT_COLUMNS,
     "flows": FLOW_COLUMNS,
     "flow_nodes": NODE_COLUMNS,
     "flow_edges": EDGE_COLUMNS,

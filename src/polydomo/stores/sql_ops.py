@@ -14,6 +14,7 @@ from polydomo.broker.jobs.ops import (
     Fire,
     Op,
     Purge,
+    PutLimits,
     PutPause,
     PutSchedule,
     Remove,
@@ -22,7 +23,15 @@ from polydomo.broker.jobs.ops import (
 )
 from polydomo.limits import JOB_PURGE_ROWS
 from polydomo.model.json_form import iso_time
-from polydomo.stores.checks import job_of, job_values, pause_checks, schedule_checks
+from polydomo.stores.checks import (
+    LIMIT_COLUMNS,
+    job_of,
+    job_values,
+    limits_checks,
+    limits_text,
+    pause_checks,
+    schedule_checks,
+)
 from polydomo.stores.flow_steps import FlowSteps
 from polydomo.stores.part_sql import SqlParts
 
@@ -135,6 +144,13 @@ class SqlOps:
         else:
             self._run("DELETE FROM @paused WHERE service = ?", (op.service,))
 
+    def put_limits(self, op: PutLimits) -> None:
+        self._run("DELETE FROM @limits WHERE service = ?", (op.pattern,))
+        if op.limits is not None:
+            text = limits_text(op.limits)
+            row = (op.pattern, text, limits_checks(op.pattern, text))
+            self._run(f"INSERT INTO @limits ({LIMIT_COLUMNS}) VALUES (?, ?, ?)", row)
+
     def begin_flow(self, op: BeginFlow) -> None:
         self._steps.begin(op)
 
@@ -163,6 +179,7 @@ BY_TYPE: "dict[type[Op], Callable[[SqlOps, Any], None]]" = {
     PutSchedule: SqlOps.put_schedule,
     DropSchedule: SqlOps.drop_schedule,
     PutPause: SqlOps.put_pause,
+    PutLimits: SqlOps.put_limits,
     BeginFlow: SqlOps.begin_flow,
     PutNodes: SqlOps.put_nodes,
     OpenFlow: SqlOps.open_flow,

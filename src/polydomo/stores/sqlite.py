@@ -27,7 +27,16 @@ from polydomo.broker.jobs.ops import (
     StoreError,
 )
 from polydomo.stores.backend import SCHEMA, Backend, Lease
-from polydomo.stores.checks import finish_values, job_of, job_values, load_paused, schedule_of
+from polydomo.stores.checks import (
+    LIMIT_COLUMNS,
+    finish_values,
+    job_of,
+    job_values,
+    limits_table,
+    load_limits,
+    load_paused,
+    schedule_of,
+)
 from polydomo.stores.flow_sql import SqlFlows, tables_text
 from polydomo.stores.flow_steps import FlowSteps
 from polydomo.stores.groups import OpGroup, body_size, pieces, progress_values, result_size
@@ -59,6 +68,7 @@ CREATE TABLE IF NOT EXISTS schedules (
 CREATE TABLE IF NOT EXISTS paused (service BLOB PRIMARY KEY, checks BLOB NOT NULL DEFAULT x'');
 CREATE TABLE IF NOT EXISTS lease (one INTEGER PRIMARY KEY CHECK (one = 1), schema INTEGER NOT NULL, epoch INTEGER NOT NULL);
 """
+    + limits_table("", "BLOB")
     + tables_text("", "BLOB", "REAL")
     + parts_table("", "BLOB")
 )
@@ -278,6 +288,7 @@ class SqliteBackend(Backend):
             rows = run(f"SELECT {SCHEDULE_COLUMNS} FROM schedules ORDER BY name")
             loaded.schedules = [schedule_of(row) for row in rows]
             load_paused(loaded, run("SELECT service, checks FROM paused ORDER BY service"))
+            load_limits(loaded, run(f"SELECT {LIMIT_COLUMNS} FROM limits ORDER BY service"))
             loaded.flows = self._flows(self._here()).active()
             streamed = SqlParts(self._here().execute).streamed()
             for job in loaded.jobs:

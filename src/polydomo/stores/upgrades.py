@@ -10,6 +10,8 @@ control, a job or schedule without a principal does not run until an operator su
 **Growth** (version 5). A flow knows how many nodes were added while it ran, and a node which one replaces it.
 
 **Partial replies** of jobs (version 5) have a table.
+
+**Limits** (version 5). There is one more table.
 """
 
 import json
@@ -22,6 +24,7 @@ from polydomo.stores.backend import SCHEMA
 from polydomo.stores.checks import (
     first_checks,
     job_damage,
+    limits_table,
     pause_checks,
     schedule_checks,
     schedule_of,
@@ -43,7 +46,7 @@ def upgrade(
     blob: str,
 ) -> None:
     """Brings tables of version ``found`` to the current one: version 2 has checksums, version 3 has principals, version 4 has flows,
-    version 5 has flows that grow."""
+    version 5 has flows that grow, and limits."""
     prefix = f"{schema}." if schema else ""
     if found < 2:
         for table in ("jobs", "schedules", "paused"):
@@ -80,6 +83,7 @@ def upgrade(
             execute(f"ALTER TABLE {prefix}{table} ADD COLUMN {name} INTEGER NOT NULL DEFAULT {first}", ())
     if found < 5:
         execute(parts_table(schema, blob.split()[0]).strip().rstrip(";"), ())
+        execute(limits_table(prefix, blob.split()[0]).strip().rstrip(";"), ())
     execute(f"UPDATE {prefix}lease SET schema = {SCHEMA}", ())
 
 

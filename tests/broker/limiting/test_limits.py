@@ -235,7 +235,7 @@ def test_limits_of_the_settings() -> None:
     world = World(Policy(limits=patterns))
     world.worker()
     service = world.broker.services[b"echo"]
-    assert world.broker.limiter.row(service) == {"running": 3, "rate": "2/10s", "per": "group"}
+    assert service.limits is not None and service.limits.row() == {"running": 3, "rate": "2/10s", "per": "group"}
 
 
 def test_why_a_request_waits() -> None:

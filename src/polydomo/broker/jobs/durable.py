@@ -96,7 +96,7 @@ class Durable:
         self.running: dict[Job, Request] = {}  # running attempts: job -> request
         self._attempts: dict[Request, Job] = {}  # the reverse: request -> job
         self.wall_shift = 0.0  # correction for changes of the wall clock since startup
-        self.on_lead: Callable[[list[bytes]], None] | None = None  # is given the names of paused services
+        self.on_lead: Callable[[int, Loaded], None] | None = None  # is given the epoch and what the store has
         self._zones = zones
         self._sweep_at = 0.0
         self.session.on_due = self.on_timer
@@ -111,7 +111,7 @@ class Durable:
         self.schedules.load(loaded.schedules)
         self.flows.load(loaded.flows)
         if self.on_lead is not None:
-            self.on_lead(list(loaded.paused))
+            self.on_lead(epoch, loaded)
 
     def follow(self, leader: str, why: str) -> None:
         self.schedules.clear()

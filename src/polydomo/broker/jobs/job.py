@@ -40,11 +40,10 @@ class Job:
     """One job. Times are seconds since the epoch, because they outlive the process."""
 
     __slots__ = (
-        "allowed", "attempts", "backoff", "body", "body_sum", "created", "damage", "digest", "due", "ended", "expires",
-        "fingerprint", "fired", "flow", "group", "headers", "id", "input", "keep", "key", "level", "near", "node", "origin",
-        "outcome", "phase", "principal", "priority", "progress", "reason", "result", "reuse", "run", "schedule", "sequence",
-        "service", "started", "state", "stored_settings", "story", "streamed", "template", "trace",
-        "waited", "worker",
+        "allowed", "attempts", "backoff", "body", "body_sum", "created", "damage", "digest", "due", "ended", "expires", "fingerprint",
+        "fired", "flow", "group", "headers", "id", "input", "keep", "key", "lane", "level", "near", "node", "origin", "outcome", "phase",
+        "principal", "priority", "progress", "reason", "result", "reuse", "run", "schedule", "sequence", "service", "started", "state",
+        "stored_settings", "story", "streamed", "template", "trace", "waited", "worker",
     )  # fmt: skip
 
     def __init__(self, id: str, service: bytes, body: bytes, created: float) -> None:
@@ -93,6 +92,7 @@ class Job:
         self.started = 0.0
         self.worker = ""  # the worker that runs it
         self.progress: Row | None = None  # of the running attempt, as its worker reported it
+        self.lane: bytes | None = None  # in which it was passed to the broker, if its service has limits
         self.waited = 0.0  # seconds between attempts, since it was submitted or reopened
         self.input: bytes | None = (
             None  # of a template: the body with the results in place, from its release or start to the end of the attempt; then the flow

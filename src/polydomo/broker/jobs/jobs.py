@@ -31,6 +31,7 @@ from polydomo.broker.jobs.ops import (
     Op,
     Progress,
     Purge,
+    PutLimits,
     PutPause,
     Remove,
     Reopen,
@@ -40,7 +41,7 @@ from polydomo.broker.jobs.ops import (
     StoreError,
 )
 from polydomo.broker.jobs.parts import JobParts
-from polydomo.broker.jobs.policy import JobCounters, JobListener, JobPolicy, Runner
+from polydomo.broker.jobs.policy import JobCounters, JobLanes, JobListener, JobPolicy, Runner
 from polydomo.broker.jobs.unclaimed import Unclaimed
 from polydomo.broker.jobs.waiting_jobs import ServiceQueue, WaitingJobs
 from polydomo.limits import COST_JOB, DEAD_SHOWN, ERROR_EXAMPLE, JOB_PURGE, JOB_REFUSED_WAIT
@@ -48,6 +49,7 @@ from polydomo.model.growth import growth_of, is_growth
 from polydomo.model.json_form import microseconds
 from polydomo.model.outcomes import CANCELLED, DENIED, FAILED, NO_WORKER, OK, REFUSED, SHUTDOWN, TOO_LARGE
 from polydomo.model.retry_policy import Backoff
+from polydomo.model.service_limits import ServiceLimits
 
 EXPIRED = "expired"  # the outcome of a job whose time to live expired
 
@@ -62,6 +64,7 @@ class Jobs:
         self.policy = policy
         self.listener = listener if listener is not None else JobListener()
         self.counters = JobCounters()
+        self.lanes = JobLanes()
         self.leads = False
         self.suspended = False  # is the leader, but must not start jobs
         self.draining = False  # the broker is shutting down and starts no more jobs
@@ -321,14 +324,29 @@ class Jobs:
             return
         if not self.leads or self.suspended or self.draining or service in self.paused:
             return
-        room = self.runner.capacity(service) - queue.released if queue.length else 0
+        room = self._room(service, queue)
         while room > 0:
             job = self.waiting_jobs.pop(queue)
             if job is None:
                 break
+            lane = self.lanes.lane(job)
+            if lane is not None and not self.waiting_jobs.releases(queue, job, lane[0], lane[1]):
+                continue
             room -= 1
             self._start(queue, job)
+            if not room and lane is not None:
+                room = self._room(service, queue)  # some of them wait for their limit
         self.waiting_jobs.forget(service)
+
+    def _room(self, service: bytes, queue: ServiceQueue) -> int:
+        """How many more jobs the workers of a service can use."""
+        if not queue.length:
+            return 0
+        return self.runner.capacity(service) + self.lanes.parked(service) - queue.released
+
+    def limits_changed(self, service: bytes) -> None:
+        self.waiting_jobs.rejoin(service)
+        self.service_changed(service)
 
     def _start(self, queue: ServiceQueue, job: Job) -> None:
         queue.released += 1
@@ -354,7 +372,7 @@ class Jobs:
             if op.error is not None:
                 self.attempt_ended(job, REFUSED, op.error.text, b"", False)
             elif op.input is None:
-                self.waiting_jobs.of_service(job.service).released -= 1
+                self.waiting_jobs.returned(job)
                 self.record(job, states.DEAD, TOO_LARGE if op.too_large else states.DAMAGED, op.problem)
                 self.pump(job.service)
             else:
@@ -403,7 +421,7 @@ class Jobs:
             if code or op.growth is None:
                 self._ended(job, code, reason, b"", True, after)
                 return
-            self.waiting_jobs.of_service(job.service).released -= 1
+            self.waiting_jobs.returned(job)
             job.attempts += 1
             self.record(job, states.DONE, OK, "", op.growth)
             self.pump(job.service)
@@ -412,7 +430,7 @@ class Jobs:
         self.put(op)
 
     def _ended(self, job: Job, code: str, reason: str, body: bytes, taken: bool, after: float) -> None:
-        self.waiting_jobs.of_service(job.service).released -= 1
+        self.waiting_jobs.returned(job)
         self._drop_input(job)
         now = self.runner.now()
         if taken and code != SHUTDOWN:
@@ -593,7 +611,7 @@ class Jobs:
             return
         if job.phase == RUNNING:
             self.runner.stop(job)
-            self.waiting_jobs.of_service(job.service).released -= 1
+            self.waiting_jobs.returned(job)
             self._drop_input(job)
         self.wait(id, answer)
         self.record(job, states.CANCELLED, CANCELLED, why)
@@ -645,6 +663,11 @@ class Jobs:
             self.put(PutPause(service, paused))
         if not paused:
             self.service_changed(service)
+
+    def put_limits(self, pattern: str, limits: ServiceLimits | None) -> None:
+        """Stores the limits that an operator has set."""
+        if self.leads:
+            self.put(PutLimits(pattern, limits))
 
     # --- stored data that has changed on disk ---------------------------------------------------------------------------------
 

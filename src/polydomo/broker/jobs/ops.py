@@ -11,6 +11,7 @@ from polydomo.broker.flows.flow import FlowRow, Settled
 from polydomo.broker.flows.growth import Growth
 from polydomo.broker.jobs.job import Job, story_text
 from polydomo.broker.jobs.part import Position, StoredPart
+from polydomo.model.service_limits import ServiceLimits
 from polydomo.native import mypyc_attr
 
 # Failure codes of operations.
@@ -267,6 +268,15 @@ class PutPause(Op):
         self.paused = paused
 
 
+class PutLimits(Op):
+    """Stores the limits that an operator has set for a service or pattern; None removes them."""
+
+    def __init__(self, pattern: str, limits: ServiceLimits | None) -> None:
+        super().__init__()
+        self.pattern = pattern
+        self.limits = limits
+
+
 class Get(Op):
     """Reads one job, by its id or by its key. ``job`` is None if there is none."""
 
@@ -304,6 +314,7 @@ class Loaded:
         self.uncollected: list[Job] = []  # finished ordinary requests whose result was not sent, without the results
         self.schedules: list[ScheduleRow] = []
         self.paused: list[bytes] = []
+        self.limits: dict[str, ServiceLimits] = {}  # that operators have set, by pattern
         self.flows: list[FlowRow] = []  # that have not ended
         self.notes: list[str] = []  # damaged data that is left out, for the log
 

@@ -49,6 +49,20 @@ class Runner(Protocol):
         raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class JobLanes:
+    """Limits of services (``broker.limiting``): jobs of one lane share a limit. Only as many jobs of a lane as may run at once are passed
+    to the broker, so that those of other lanes pass."""
+
+    def lane(self, job: Job) -> "tuple[bytes, int] | None":
+        """The lane of a job, and how many of it may start at once; None if its service has no limits."""
+        return None
+
+    def parked(self, service: bytes) -> int:
+        """Jobs that were passed to the broker and wait there for their limit: they use up no capacity."""
+        return 0
+
+
 class JobCounters:
     """Counters since startup."""
 

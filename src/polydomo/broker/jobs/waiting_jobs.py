@@ -5,15 +5,27 @@ from heapq import heappop, heappush
 from polydomo.broker.jobs.job import DELAYED, ENDED, QUEUED, Job
 
 
+class JobLane:
+    """The jobs of a service that share a limit."""
+
+    __slots__ = ("heap", "key", "released")
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.released = 0  # jobs that were passed to the broker
+        self.heap: list[tuple[int, int, Job]] = []  # queued jobs that wait until one of them has ended
+
+
 class ServiceQueue:
     """The queued jobs of one service: the highest priority first, then the oldest."""
 
-    __slots__ = ("heap", "length", "released")
+    __slots__ = ("heap", "lanes", "length", "released")
 
     def __init__(self) -> None:
         self.heap: list[tuple[int, int, Job]] = []
         self.length = 0  # number of queued jobs in the heap
         self.released = 0  # jobs that were passed to the broker: queued there or held by workers
+        self.lanes: dict[bytes, JobLane] = {}  # of a service with limits, if some of its jobs were passed to the broker
 
 
 class WaitingJobs:
@@ -62,6 +74,45 @@ class WaitingJobs:
                 queue.length -= 1
                 return job
         return None
+
+    def releases(self, queue: ServiceQueue, job: Job, key: bytes, most: int) -> bool:
+        """Whether the job, which was just taken from the queue, may be passed to the broker. Otherwise it waits in its lane."""
+        lane = queue.lanes.get(key)
+        if lane is None:
+            lane = queue.lanes[key] = JobLane(key)
+        if lane.released >= most:
+            queue.length += 1
+            heappush(lane.heap, (-job.priority, job.sequence, job))
+            return False
+        lane.released += 1
+        job.lane = key
+        return True
+
+    def returned(self, job: Job) -> None:
+        """The broker does not have the job any more: the next one of its lane may go."""
+        queue = self.of_service(job.service)
+        queue.released -= 1
+        key, job.lane = job.lane, None
+        lane = queue.lanes.get(key) if key is not None else None
+        if lane is None:
+            return
+        lane.released -= 1
+        while lane.heap:
+            entry = heappop(lane.heap)
+            if entry[2].phase == QUEUED:
+                heappush(queue.heap, entry)
+                return
+        if lane.released <= 0:
+            del queue.lanes[lane.key]
+
+    def rejoin(self, service: bytes) -> None:
+        """The limits of the service have changed: jobs that wait in lanes are looked at again."""
+        queue = self.by_service.get(service)
+        if queue is not None:
+            for lane in queue.lanes.values():
+                for entry in lane.heap:
+                    heappush(queue.heap, entry)
+                lane.heap.clear()
 
     def leave(self, job: Job) -> None:
         """Removes a waiting job that is about to end; the caller changes its phase."""

@@ -30,11 +30,12 @@ class LaneQueue:
 class ClientTurn:
     """A client with waiting requests, and those of its lanes that have room, in the order in which they are served."""
 
-    __slots__ = ("queues", "ready", "session")
+    __slots__ = ("queues", "ready", "session", "waiting")
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.queues = 0
+        self.waiting = 0  # requests
         self.ready: deque[LaneQueue] = deque()
 
 

@@ -93,6 +93,7 @@ class LimitedQueue(LimitedRequests):
             queue = lane.by_client[session] = LaneQueue(lane, client)
             lane.parked.append(queue)
         lane.waiting += 1
+        queue.client.waiting += 1
         self.places[request] = queue
         self.offer(lane)
         return queue
@@ -200,6 +201,7 @@ class LimitedQueue(LimitedRequests):
         lane.ready -= 1
         self.ready -= 1
         lane.waiting -= 1
+        client.waiting -= 1
         request = queue.requests.popleft()
         del self.places[request]
         if queue.requests:
@@ -237,6 +239,7 @@ class LimitedQueue(LimitedRequests):
         lane = queue.lane
         queue.requests.remove(request)
         lane.waiting -= 1
+        queue.client.waiting -= 1
         if not queue.requests:
             if queue.is_ready:
                 self._unready(queue)
@@ -381,9 +384,17 @@ class LimitedQueue(LimitedRequests):
 
     # --- what is shown
 
+    def parked_of(self, session: Session) -> int:
+        """Requests of a client that cannot start now."""
+        client = self.clients.get(session)
+        return client.waiting - len(client.ready) if client is not None else 0
+
     def lane_at(self, request: Request) -> "Lane | None":
         queue = self.places.get(request)
         return queue.lane if queue is not None else None
+
+    def row(self) -> "dict[str, object]":
+        return self.limits.to_row()
 
     def why(self, request: Request) -> str:
         """Why the request waits for its limit; "" if it does not."""

@@ -16,7 +16,7 @@ from polydomo.broker.state import State
 from polydomo.errors import SettingError
 from polydomo.limits import COST_LANE, COST_START, MAX_LIMITS, MAX_SERVICE_NAME
 from polydomo.model.name_patterns import PatternMap
-from polydomo.model.records import LimitedRequests, Request, Service, Worker
+from polydomo.model.records import LimitedRequests, Request, Worker
 from polydomo.model.service_limits import ServiceLimits, read_limits
 
 Row = dict[str, object]
@@ -33,6 +33,7 @@ class Limiter(Limits):
         self.permits = Permits()
         self.shared: SharedPermits | None = None  # in a broker of several processes
         self.began: float | None = None  # what started before this time is not known; None: nothing did
+        self.on_change: Callable[[bytes], None] | None = None  # the limits of a service have changed
         self.store: Callable[[str, ServiceLimits | None], None] | None = None  # stores what an operator sets
 
     def become(self) -> None:
@@ -142,6 +143,8 @@ class Limiter(Limits):
             for request in waiting:
                 queues.push(service, request)
             state.freed[name] = None
+        if self.on_change is not None:
+            self.on_change(name)
         if after is not None and self.shared is not None and not self.shared.decides:
             self.shared.restart(after)
 
@@ -247,11 +250,6 @@ class Limiter(Limits):
     def why(self, request: Request) -> str:
         limits = request.service.limits
         return limits.why(request) if limits is not None else ""
-
-    def row(self, service: Service) -> Row | None:
-        """The limits of a service, as its row has them; null without limits."""
-        queue = self.queues.get(service.name)
-        return queue.limits.to_row() if queue is not None else None
 
     def memory(self) -> int:
         total = 0

@@ -186,13 +186,24 @@ def traffic(state: State, service: Service) -> Row:
         "failed": service.failed - failed,
         "requeued": service.requeued,
         "objective": str(objective) if objective is not None else None,
+        "limits": service.limits.row() if service.limits is not None else None,
     }
 
 
 def _nothing(name: str) -> Row:
     """A row for a service of the catalog, which clients reach directly."""
     row: Row = {"name": name, "protocols": [], "state": REGISTERING, "cause": "", "workers": 0, "busy": 0, "queued": 0}
-    row.update({"oldest_wait_us": None, "requests": 0, "answered": 0, "failed": 0, "requeued": 0, "objective": None})
+    row.update(
+        {
+            "oldest_wait_us": None,
+            "requests": 0,
+            "answered": 0,
+            "failed": 0,
+            "requeued": 0,
+            "objective": None,
+            "limits": None,
+        }
+    )
     row.update({"recent_requests": 0, "recent_failed": 0})
     return {**row, **_rates({}, 0, 0.0), "callers": {}}
 

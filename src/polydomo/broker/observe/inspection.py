@@ -130,7 +130,6 @@ def service_row(parts: Parts, service: Service) -> Row:
         "state_since": iso_time(state.wall + found.since),
         "state_us": microseconds(state.now - found.since),
         "cause": found.cause,
-        "limits": parts.limiter.row(service),
     }
 
 

@@ -317,6 +317,7 @@ SERVICES = [
     PrintedColumn("answered", right=True),
     PrintedColumn("failed", right=True),
     PrintedColumn("requeued", right=True, spare=2),
+    PrintedColumn("limits", spare=4),
 ]
 
 
@@ -332,7 +333,20 @@ def service_cells(row: Row) -> list[str]:
         str(row["answered"]),
         str(row["failed"]),
         str(row["requeued"]),
+        limits_text(row.get("limits")),
     ]
+
+
+def limits_text(limits: Row | None) -> str:
+    """
+    >>> limits_text({"running": 5, "rate": "90/10s", "per": "group"}), limits_text(None)
+    ('5 running, 90/10s per group', '')
+    """
+    if not limits:
+        return ""
+    running = f"{limits['running']} running" if limits.get("running") else ""
+    said = ", ".join(filter(None, [running, limits.get("rate", "")]))
+    return said if limits["per"] == "service" else f"{said} per {limits['per']}"
 
 
 def jobs_text(jobs: Row) -> str:

@@ -11,6 +11,12 @@ import { table } from "../table.js";
 export const title = "Services";
 
 const latency = (us) => (us ? duration(us) : "–"); // nothing was answered in the last second
+// "5 running, 90/10s per group"; nothing without limits
+const limitsText = (limits) => {
+  if (!limits) return "–";
+  const said = [limits.running ? `${limits.running} running` : "", limits.rate ?? ""].filter(Boolean).join(", ");
+  return limits.per === "service" ? said : `${said} per ${limits.per}`;
+};
 const RANK = { failing: 0, registering: 1, lost: 1, paused: 2, drained: 2, late: 3, "all-busy": 4, ready: 5 };
 
 export function show(place) {
@@ -30,6 +36,7 @@ export function show(place) {
       { key: "p99_us", title: "p99", number: true, wide: true, hint: "99 of 100 requests of the last second were faster", cell: (row) => latency(row.p99_us) },
       { key: "queued", title: "Queue", number: true, cell: (row) => count(row.queued) },
       { key: "oldest", title: "Oldest wait", number: true, extra: true, wide: true, sort: (row) => row.oldest_wait_us, cell: (row) => (row.queued ? duration(row.oldest_wait_us) : "–") },
+      { key: "limits", title: "Limits", extra: true, wide: true, cell: (row) => limitsText(row.limits) },
       { key: "workers", title: "Busy", number: true, hint: "Workers that hold a request, of all", cell: (row) => `${count(row.busy ?? 0)} of ${count(row.workers)}` },
       { key: "protocols", title: "Protocols", extra: true, wide: true, cell: (row) => row.protocols.join(", ") },
       { key: "action", title: "", actions: true, make: () => serviceActions("small") },

@@ -1,0 +1,24 @@
+"""Durable jobs of services with limits: which of them the job queue passes to the broker."""
+
+from polydomo.broker.jobs.job import Job
+from polydomo.broker.jobs.policy import JobLanes
+from polydomo.broker.limiting.limiter import Limiter
+from polydomo.model.records import Session
+from polydomo.model.service_limits import GROUP, PRINCIPAL
+
+
+class LimitedJobs(JobLanes):
+    def __init__(self, limiter: Limiter, session: Session) -> None:
+        self._limiter = limiter
+        self._session = session  # that sends the attempts of jobs
+
+    def lane(self, job: Job) -> "tuple[bytes, int] | None":
+        limits = self._limiter.of(job.service)
+        if limits is None:
+            return None
+        text = job.group if limits.per == GROUP else job.principal if limits.per == PRINCIPAL else ""
+        return text.encode("utf-8", "surrogateescape"), limits.most()
+
+    def parked(self, service: bytes) -> int:
+        queue = self._limiter.queues.get(service)
+        return queue.parked_of(self._session) if queue is not None else 0
