@@ -294,6 +294,7 @@ CLI: dict[str, tuple[list[str], str]] = {
     "schedule": (["schedule", "ls"], INSPECT),
     "flow": (["flow", "cancel", FLOW], CALL),
     "pause": (["pause", "secret"], ADMIN),
+    "limit": (["limit", "secret", "--running", "1"], ADMIN),
     "resume": (["resume", "secret"], ADMIN),
     "drain": (["drain", "secret"], ADMIN),
     **{name: ([name], INSPECT) for name in "services workers requests clients status".split()},

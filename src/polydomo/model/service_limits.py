@@ -96,6 +96,12 @@ class LimitPatterns:
         self.rates: PatternMap[tuple[int, float]] = rates if rates is not None else PatternMap({})
         self.scopes: PatternMap[str] = scopes if scopes is not None else PatternMap({})
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LimitPatterns) and self.rows() == other.rows()
+
+    def __hash__(self) -> int:
+        return hash(str(self.rows()))
+
     def of(self, name: bytes) -> ServiceLimits | None:
         """None without limits: ``per`` alone limits nothing."""
         running, rate = self.running.get(name), self.rates.get(name)

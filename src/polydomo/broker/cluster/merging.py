@@ -14,9 +14,8 @@ Row = dict[str, object]
 MAX_OF: Final = frozenset(
     ("uptime_us", "span_us", "oldest_wait_us", "p50_us", "p99_us", "max_us", "mean_us", "state_us", "queued_us")
 )
-FIRST_OF: Final = frozenset(
-    ("address", "time", "directory", "level", "limits")
-)  # process 0's, or of the one that was asked
+# Process 0's, or of the one that was asked.
+FIRST_OF: Final = frozenset(("address", "time", "directory", "level", "limits"))
 WORST: Final = (
     "lost",
     "left",

@@ -46,9 +46,8 @@ class LimitedQueue(LimitedRequests):
         self.places: dict[Request, LaneQueue] = {}  # waiting requests
         self.held: dict[Request, Lane] = {}  # requests that workers hold
         self.unstarted: dict[Request, Lane] = {}  # ... of them on their way to a worker of another process
-        self.idle: dict[
-            Lane, None
-        ] = {}  # lanes that are only kept for the starts in their window, the longest idle first
+        # Lanes that are only kept for the starts in their window, the longest idle first.
+        self.idle: dict[Lane, None] = {}
         self.timer = 0  # key of its timer: when the first of them can be forgotten
         self.start_count = 0  # starts inside the windows of all lanes
         self.closed_until = 0.0  # what started before this process did is not known: nothing may start before this time
@@ -442,9 +441,8 @@ class LimitedQueue(LimitedRequests):
             )
             room = self.room(lane)
             assert lane.ready <= max(room, 0), f"{who} starts {lane.ready} requests and has room for {room}"
-            waits = (
-                lane.parked and lane.ready < room and not lane.timer
-            )  # a timer that is due a moment late serves them
+            # A timer that is due a moment late serves them.
+            waits = lane.parked and lane.ready < room and not lane.timer
             assert not waits, f"{who} has room, and its requests wait"
         starts = sum(len(lane.starts) for lane in self.lanes.values() if lane.starts)
         assert self.start_count == starts, f"{self.name!r} counts {self.start_count} starts and has {starts}"

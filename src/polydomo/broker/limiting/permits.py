@@ -25,7 +25,7 @@ from polydomo.broker.state import State
 from polydomo.model.records import Worker
 
 
-class Report:
+class LaneReport:
     """What happened in a lane in this turn."""
 
     __slots__ = ("back", "ended", "lane", "queue", "started")
@@ -53,7 +53,7 @@ class SharedPermits(Permits):
         self.reported: set[int] = set()  # of process 0: processes that have said what they run
         self.complete = False  # ... all have
         self.on_complete: Callable[[], None] | None = None
-        self.reports: dict[Lane, Report] = {}
+        self.reports: dict[Lane, LaneReport] = {}
 
     # --- of a process other than 0
 
@@ -71,10 +71,10 @@ class SharedPermits(Permits):
     def ended(self, queue: LimitedQueue, lane: Lane) -> None:
         self._report(queue, lane).ended += 1
 
-    def _report(self, queue: LimitedQueue, lane: Lane) -> Report:
+    def _report(self, queue: LimitedQueue, lane: Lane) -> LaneReport:
         report = self.reports.get(lane)
         if report is None:
-            report = self.reports[lane] = Report(queue, lane)
+            report = self.reports[lane] = LaneReport(queue, lane)
         return report
 
     def end_turn(self) -> None:
