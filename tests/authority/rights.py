@@ -66,6 +66,7 @@ MDX = {
     b"PONG": OWN,
     b"WITHIN": CALL,
     b"KEYED": CALL,
+    b"WITH": CALL,
     b"CANCEL": OWN,
     b"CREDIT": OWN,
     b"RELEASED": OWN,
@@ -143,7 +144,9 @@ BRIDGED = {
     b"CALL": PEERS,
     b"REPLY": PEERS,
 }
-SIBLING = dict.fromkeys(b"SHORT ROOM ASK ANSWER EVENT TAP LOG SCHEDULE PROCESS NODES NODE LIVE".split(), PEERS)
+SIBLING = dict.fromkeys(
+    b"SHORT ROOM ASK ANSWER EVENT TAP LOG SCHEDULE PROCESS NODES NODE LIVE LIMIT STARTED".split(), PEERS
+)
 SOCKET = {
     "call": CALL,
     "cancel": OWN,

@@ -209,6 +209,8 @@ def commands(place: Tried, who: str) -> Iterator[tuple[str, Any]]:
     yield "mdx REQUEST", sends(b"MDXC01", b"\x01", b"secret", b"id", b"attack")
     yield "mdx READY", sends(b"MDXW01", b"\x01", b"secret")
     yield "mdx WITHIN", sends(b"MDXC01", b"WITHIN", b"9000", b"secret", b"id", b"attack", extended=True)
+    named = (b"group", b"g", b"", b"secret", b"id", b"attack")
+    yield "mdx WITH", sends(b"MDXC01", b"WITH", *named, extended=True)
     yield "mdx KEYED", sends(b"MDXC01", b"KEYED", b"0", b"key", b"secret", b"id", b"attack", extended=True)
     yield "dcp request", sends(b"", b"DGBX\x01", b"\x04", b"secret", b"", b"m", b"", b"attack")
     yield "dcp registration", sends(b"", b"DGBX\x01", b"\x01", b"secret")

@@ -76,7 +76,7 @@ class Limits:
         """The service left the table, or the last of its requests was forgotten."""
 
     def become(self) -> None:
-        """The broker has several processes."""
+        """The broker knows how many processes it has."""
 
     def opened(self, worker: Worker, index: int) -> None:
         """The process at the other end of a bridge has said its number."""

@@ -37,7 +37,9 @@ class Limiter(Limits):
         self.store: Callable[[str, ServiceLimits | None], None] | None = None  # stores what an operator sets
 
     def become(self) -> None:
-        """The broker has several processes. Called before it listens."""
+        """Called before the broker listens, when it knows how many processes it has."""
+        if self._state.process.count == 1:
+            return
         self.permits = self.shared = SharedPermits(self._state, self.queues.get, self._find)
         self.shared.on_complete = self._reopen
 
