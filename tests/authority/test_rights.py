@@ -195,7 +195,7 @@ def commands(place: Tried, who: str) -> Iterator[tuple[str, Any]]:
             socket = place.socket(who)
             if extended:
                 socket.disconnect(place.url)
-                socket.setsockopt_string(zmq.METADATA, "X-Polydomo-Extensions:credit=1 cancel deadline key")
+                socket.setsockopt_string(zmq.METADATA, "X-Polydomo-Extensions:credit=1 cancel deadline key options")
                 socket.connect(place.url)
             socket.send_multipart(list(frames))
             return socket
