@@ -18,7 +18,8 @@ from polydomo.broker.policy import Policy
 from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.journal.recording.chunk import Run
 from polydomo.limits import HANDSHAKE_TIME
-from polydomo.model.name_patterns import chosen
+from polydomo.model.name_patterns import PatternMap, chosen
+from polydomo.model.service_limits import LimitPatterns
 from polydomo.model.tuning import Tuning
 from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.server.http.site import mount_pages
@@ -82,6 +83,11 @@ def policy_of(options: Options) -> Policy:
         max_services=options.max_services + (TRESPASSED if options.trespass else 0),
         max_memory=options.max_memory,
         max_message=MAX_MESSAGE,
+        limits=LimitPatterns(
+            PatternMap({"*": options.running} if options.running else {}),
+            PatternMap({"*": (options.rate, options.window)} if options.rate else {}),
+            PatternMap({"*": "group"}),
+        ),
     )
 
 
@@ -170,6 +176,8 @@ class BrokerNode(Listener):
         )
         if options.siblings:
             self.broker.siblings.become(int(self.name[1:]), options.brokers)
+        if options.rate:
+            self.broker.limiter.start_at(self.clock)  # as the server does
         self.site = Site(self.broker)
         HttpApi(self.broker, MemoValues()).mount(self.site, self.broker.schemas.encoding_of, lambda session: {})
         mount_pages(self.site, self.broker)

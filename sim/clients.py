@@ -140,7 +140,9 @@ class Client(Peer):
         if isinstance(line, Line):
             self.lines[line] = call
         options = PLAIN
-        if self.options.near and self.rng.random() < self.options.near:
+        if self.options.groups:
+            options = options_of(False, b"", b"group %d" % self.rng.randrange(self.options.groups))
+        elif self.options.near and self.rng.random() < self.options.near:
             options = options_of(False, b"", b"", b"key %d" % self.rng.randrange(KEYS))
         end.request(call.key, call.service, call.body(), call.deadline - self.now, options=options)
         self.note("asked", call.tag, call.service.decode(), line.name if isinstance(line, Line) else self.name)

@@ -13,6 +13,7 @@ from sim import (
     mutants_credit,
     mutants_figures,
     mutants_greedy,
+    mutants_limits,
     mutants_security,
 )
 from sim.breaking import MUTANTS, Mutant
@@ -31,6 +32,7 @@ __all__ = [
     "mutants_credit",
     "mutants_figures",
     "mutants_greedy",
+    "mutants_limits",
     "mutants_security",
 ]
 

@@ -104,6 +104,10 @@ class Options:
     bridge_window: int = 1024
     bridge_bytes: int = 1 << 24
     choke: int = 1 << 16
+    running: int = 0  # limits of every service, per group: requests that run at the same time; 0: any number
+    rate: int = 0  # ... starts in any window; 0: any number
+    window: float = 1.0
+    groups: int = 0  # of which clients choose one for each call, if their protocol carries it
 
     def faults(self) -> list[str]:
         """The faults of this world."""

@@ -115,6 +115,7 @@ class Watcher:
             self._in_turn(request, tag)
         if worker.session.is_bridge:
             return  # a bridge is chosen by its route
+        self._limited(request, tag)
         preferred = self._nearest(request, worker, tag)
         if worker.runs and len(worker.held) > worker.runs:
             for other in service.workers:
@@ -130,6 +131,30 @@ class Watcher:
                     self.breach(
                         "lru", f"worker {worker.number} was chosen while {other.number} had been idle for longer", tag
                     )
+
+    def _limited(self, request: Request, tag: str) -> None:
+        """ "No window holds more starts than allowed", and no more requests of a group run: by the times and the workers that the simulator
+        sees, over all runs of a broker."""
+        node, options = self.node, self.node.options
+        if options.siblings or not (options.running or options.rate):
+            return  # two processes that do not hear each other may both believe that a slot is free
+        group, service = request.options.group, request.service.name
+        world = node.world
+        key = (node.name, service, group)
+        times = world.starts.setdefault(key, [])
+        times.append(node.broker.now)
+        if options.rate and len(times) > options.rate:
+            span = times[-1] - times[-1 - options.rate]
+            if span < options.window - 0.001:
+                self.breach("window", f"{options.rate + 1} requests of {group!r} started within {span:.4f} s", tag)
+        running = sum(
+            held.options.group == group and held.service.name == service
+            for worker in node.broker.workers
+            if not (worker.session.is_bridge or worker.session.runs_shared)
+            for held in worker.held.values()
+        )
+        if options.running and running > options.running:
+            self.breach("running", f"{running} requests of {group!r} run, and {options.running} may", tag)
 
     def _nearest(self, request: Request, worker: Worker, tag: str) -> bool:
         """ "prefers the worker that served that key last, if it is idle or has credit". Returns whether the request got that worker."""
@@ -219,7 +244,7 @@ class Watcher:
         """A request that its worker has not started moves to a worker that can start it."""
         broker = self.node.broker
         for service in broker.services.values():
-            if broker.draining or service.paused or not service.backlogged:
+            if broker.draining or service.paused or not service.backlogged or service.limits is not None:
                 continue
             free = sum(
                 min(worker.credit, worker.runs - len(worker.held)) if worker.runs else worker.credit

@@ -39,6 +39,9 @@ MOST_EVENTS = 400_000  # a simulation with more events than this does not end
 class World:
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.starts: dict[
+            tuple[str, bytes, bytes], list[float]
+        ] = {}  # of services with limits, by broker, service and group
         self.rng = Random(f"world {options.seed}")
         self.scheduler = Scheduler()
         self.record = Record()

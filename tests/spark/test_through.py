@@ -36,6 +36,21 @@ def test_one_request_for_each_row_with_plain_text(spark: "SparkSession", broker:
     assert keyed_runs(broker) - before == 500, "each request has a key of its own"
 
 
+def test_a_rate_holds_over_all_tasks(spark: "SparkSession", broker: polydomo.testing.Broker) -> None:
+    words = spark.createDataFrame([(n, f"word {n}") for n in range(12)], "id INT, word STRING").repartition(4)
+    found = through(words, "upper", to=broker.url, schema="shout STRING", body="word", rate="5/200ms", group="words")
+    try:
+        assert len(found.collect()) == 12
+        with polydomo.Client(broker.url) as client:
+            limits = {row["name"]: row["limits"] for row in client.services()}
+            assert limits["upper"] == {"rate": "5/200ms", "per": "group"}
+    finally:
+        with polydomo.Client(broker.url) as client:
+            client.call("polydomo.limit", b'{"service": "upper", "remove": true}')
+    with pytest.raises(SettingError, match="rate"):
+        through(words, "upper", to=broker.url, schema="shout STRING", body="word", rate="fast")
+
+
 def keyed_runs(broker: polydomo.testing.Broker) -> int:
     """How many requests with a key the broker has run."""
     found: list[int] = []

@@ -81,14 +81,16 @@ class ConcurrentCalls(Generic[T]):
         return done
 
 
-def caller(service: str, name: str) -> "Callable[[AsyncClient, bytes | list[bytes], Any], Coroutine[Any, Any, Result]]":
+def caller(
+    service: str, name: str, group: str = ""
+) -> "Callable[[AsyncClient, bytes | list[bytes], Any], Coroutine[Any, Any, Result]]":
     """Calls one service. Each call has a key, if the protocol can carry one: a request that Spark repeats while the first one is open joins
     it. ``name`` is that of the write or of the DataFrame."""
     keys = RequestKeys(run_prefix(name))
 
     def begin(client: AsyncClient, body: "bytes | list[bytes]", belongs: object) -> Coroutine[Any, Any, Result]:
         frames = [body] if isinstance(body, bytes) else body
-        return client.call(service, *frames, key=keys.key_of(frames) if client.carries_keys else "")
+        return client.call(service, *frames, key=keys.key_of(frames) if client.carries_keys else "", group=group)
 
     return begin
 

@@ -4,6 +4,7 @@ Rows travel as Arrow batches, one request per batch, or one request per row if `
 task of Spark has one connection and keeps many requests open on it.
 """
 
+import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from polydomo.client.blocking import Client
 from polydomo.client.message import Result
 from polydomo.errors import CallError, PolydomoError, SettingError
 from polydomo.limits import SPARK_BATCH_ROWS, SPARK_CALL_TIME, SPARK_OUTSTANDING, SPARK_RETRIES
+from polydomo.model.service_limits import GROUP, SERVICE
 from polydomo.spark import row_bodies
 from polydomo.spark.concurrent_calls import ConcurrentCalls, Target, caller
 from polydomo.spark.durable import submitter
@@ -52,11 +55,12 @@ class ThroughPlan:
     name: str  # of this DataFrame, in the keys of its requests
     durable: bool = False  # every request is a durable job
     as_object: bool = False  # the body of a row is a JSON object, also of one column
+    group: str = ""  # of every request
 
     def calls(self) -> "ConcurrentCalls[Any]":
         if self.durable:
-            return ConcurrentCalls(self.target, submitter(self.service, self.name, self.target.timeout))
-        return ConcurrentCalls(self.target, caller(self.service, self.name))
+            return ConcurrentCalls(self.target, submitter(self.service, self.name, self.target.timeout, self.group))
+        return ConcurrentCalls(self.target, caller(self.service, self.name, self.group))
 
 
 def through(
@@ -75,6 +79,8 @@ def through(
     reply: Literal["arrow", "json", "bytes"] | None = None,
     durable: bool = False,
     protocol: str = "mdx",
+    group: str = "",
+    rate: str = "",
     **client: Any,
 ) -> Any:
     """Sends the rows of ``df`` through ``service`` at the broker ``to`` and returns the replies as a DataFrame. ``df`` may be a batch or a
@@ -98,6 +104,10 @@ def through(
     With ``durable``, every request is a durable job of the broker. A repeated task finds the jobs of the first one, so each runs to
     completion once.
 
+    ``group`` is the group of every request. ``rate``, such as ``"90/10s"``, limits the starts of the service's requests in any such window,
+    of all tasks together, and of each group alone if there is a ``group``. It sets the limit of the service as ``polydomo limit`` does,
+    which needs the right ``admin``. The limit stays until it is changed or removed.
+
     Further arguments are those of ``polydomo.Client``: ``key``, ``server_key``, ``security``, ...
     """
     from pyspark.sql.types import StringType, StructField, StructType
@@ -109,6 +119,8 @@ def through(
             raise SettingError(f"{name}: {number} must be 1 or more")
     prepare(df.sparkSession)
     target = Target(to, protocol, timeout, retries, outstanding, client)
+    if rate:
+        limit_rate(target, service, rate, group)
     columns = (body,) if isinstance(body, str) else tuple(body) if body is not None else None
     typed = TypedService.ask(target, service) if schema is None else None
     if typed is not None:
@@ -149,6 +161,7 @@ def through(
         uuid.uuid4().hex,
         durable,
         typed is not None and typed.is_object,
+        group,
     )
     made = df.mapInArrow(_task(plan), output)
     if on_error != COLLECT:
@@ -157,6 +170,18 @@ def through(
     good = made.where(f"{REASON} IS NULL").drop(REASON, INPUT)
     bad = made.where(f"{REASON} IS NOT NULL").selectExpr(f"{INPUT}.*", REASON)
     return good, bad
+
+
+def limit_rate(target: Target, service: str, rate: str, group: str) -> None:
+    """Sets the limit of the service. Raises SettingError if the broker refuses it."""
+    order = {"service": service, "rate": rate, "per": GROUP if group else SERVICE}
+    try:
+        with Client(target.to, target.protocol, timeout=target.timeout, **target.options) as client:
+            answer = client.call("polydomo.limit", json.dumps(order)).json()
+    except (PolydomoError, ValueError) as error:
+        raise SettingError(f"rate: the broker did not limit {service!r}: {error}") from None
+    if "error" in answer:
+        raise SettingError(f"rate: the broker did not limit {service!r}: {answer.get('text', answer['error'])}")
 
 
 def _kind_of_reply(columns: "tuple[str, ...] | None", wanted: "StructType") -> str:

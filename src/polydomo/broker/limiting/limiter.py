@@ -260,8 +260,11 @@ class Limiter(Limits):
         return total
 
     def check_invariants(self) -> None:
+        held = {request for worker in self._state.workers for request in worker.held.values()}
         for name, queue in self.queues.items():
             assert queue.name == name and queue.limits == self.of(name), f"the limits of {name!r} are out of date"
             queue.check_invariants()
+            gone = [request.number for request in queue.held if request not in held]
+            assert not gone, f"{name!r} counts requests as running that no worker holds: {gone}"
         for name, service in self._state.services.items():
             assert service.limits is self.queues.get(name), f"service {name!r} has another queue than its limits"
