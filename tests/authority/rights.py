@@ -65,6 +65,7 @@ MDX = {
     b"\x04": ANSWER,
     b"PONG": OWN,
     b"WITHIN": CALL,
+    b"WITH": CALL,
     b"KEYED": CALL,
     b"WITH": CALL,
     b"CANCEL": OWN,

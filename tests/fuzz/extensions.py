@@ -20,6 +20,7 @@ OURS = Extensions(
     deadline_jobs=True,
     window=True,
     fail=True,
+    progress=True,
     max_message=8192,
 ).encode()
 BOUNDS = Bounds(max_frame=4096, max_frames=64, max_message=8192, max_handshake=1024, extensions=OURS)
@@ -81,6 +82,7 @@ def honest() -> dict[str, list[bytes]]:
     worker = [[b"MDXW01", b"\x01", b"echo"], [b"MDXW01", b"CREDIT", b"3", b"1"]]
     worker += [[b"MDXW01", b"\x04", token, b"", token, b"body"] for token in reversed(TOKENS)]
     worker += [[b"MDXW01", b"RELEASED", TOKENS[0]], [b"MDXW01", b"KEPT", TOKENS[1]], [b"MDXW01", b"CREDIT", b"0", b"0"]]
+    worker += [[b"MDXW01", b"PROGRESS", token, b"0.4", b"page 3 of 8"] for token in TOKENS]
     releasing = [[b"MDXW01", b"\x01", b"echo"], [b"MDXW01", b"CREDIT", b"4", b"2"]]
     releasing += [[b"MDXW01", b"RELEASED", token] for token in TOKENS]
     dcp = [
