@@ -67,7 +67,6 @@ MDX = {
     b"WITHIN": CALL,
     b"WITH": CALL,
     b"KEYED": CALL,
-    b"WITH": CALL,
     b"CANCEL": OWN,
     b"CREDIT": OWN,
     b"RELEASED": OWN,
