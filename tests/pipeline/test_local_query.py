@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from polydomo.cli.main import app
 from polydomo.errors import PolydomoError
-from polydomo.pipeline.cells import BadQuery
-from polydomo.pipeline.local_query import LocalTables
+from polydomo.pipeline.query.cells import BadQuery
+from polydomo.pipeline.query.local import LocalTables
 from polydomo.pipeline.tables import TABLES
 from tests.pipeline import small
 

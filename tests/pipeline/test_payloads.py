@@ -15,7 +15,7 @@ from polydomo.errors import SettingError
 from polydomo.journal import schema
 from polydomo.pipeline import batch
 from polydomo.pipeline.batch import Options
-from polydomo.pipeline.payloads import parsed
+from polydomo.pipeline.payloads.tables import parsed
 from polydomo.wire.frames import join
 from tests.pipeline import journals
 from tests.pipeline.comparing import table_rows

@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 from polydomo.cli.main import app
 from polydomo.errors import PolydomoError
-from polydomo.pipeline import catalog, query, session
-from polydomo.pipeline.cells import cell, plain
+from polydomo.pipeline import catalog, session
+from polydomo.pipeline.query import spark as query
+from polydomo.pipeline.query.cells import cell, plain
 from tests.pipeline import small
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from polydomo.pipeline.commit import TableStore
 from polydomo.pipeline.compute import Computation, Inputs, one_by_one, together
 from polydomo.pipeline.delta import PARQUET
 from polydomo.pipeline.maintain import floor_of
-from polydomo.pipeline.payloads import Payload, PayloadTables
+from polydomo.pipeline.payloads.tables import Payload, PayloadTables
 from polydomo.pipeline.readable import readable
 from polydomo.pipeline.saved_sums import SavedSums
 from polydomo.pipeline.segments import (

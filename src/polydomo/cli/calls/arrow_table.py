@@ -27,7 +27,7 @@ class ArrowTable:
         try:
             import pyarrow as pa
 
-            from polydomo.pipeline.cells import cell, plain
+            from polydomo.pipeline.query.cells import cell, plain
         except ImportError:
             return False
         try:

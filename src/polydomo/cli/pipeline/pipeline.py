@@ -131,7 +131,7 @@ def run(
     tell = (lambda line: None) if quiet else typer.echo
     with engine(master, remote, spark_settings, ui, progress, tell) as session:
         from polydomo.pipeline import batch
-        from polydomo.pipeline.payloads import parsed
+        from polydomo.pipeline.payloads.tables import parsed
 
         options = batch.Options(*span, wanted, [parsed(one) for one in named], format, tables_in(with_ or []))
         summary = batch.run(journal, tables, options, session, tell)

@@ -15,8 +15,8 @@ from polydomo.cli.pipeline.pipeline import Conf, Master, Remote, pairs
 from polydomo.errors import SettingError
 
 if TYPE_CHECKING:
-    from polydomo.pipeline import local_query
-    from polydomo.pipeline import query as spark_query
+    from polydomo.pipeline.query import local as local_query
+    from polydomo.pipeline.query import spark as spark_query
 
     Result = local_query.LocalResult | spark_query.SparkResult
 
@@ -75,8 +75,8 @@ def query(
 @contextmanager
 def _by_duckdb(sql: str, tables: str) -> "Iterator[Result]":
     try:
-        from polydomo.pipeline import local_query
-        from polydomo.pipeline.cells import BadQuery
+        from polydomo.pipeline.query import local as local_query
+        from polydomo.pipeline.query.cells import BadQuery
     except ImportError as error:
         raise SettingError(
             f"queries of local tables need {error.name} (pip install 'polydomo[spark]'), or --engine spark"
@@ -96,7 +96,7 @@ def _by_spark(sql: str, tables: str, master: str, remote: str, settings: dict[st
 
     session.require()
     from polydomo.pipeline import catalog
-    from polydomo.pipeline import query as spark_query
+    from polydomo.pipeline.query import spark as spark_query
 
     spark = session.build(master, remote, settings, progress=True)
     try:
@@ -107,7 +107,7 @@ def _by_spark(sql: str, tables: str, master: str, remote: str, settings: dict[st
 
 
 def _print(answer: "Result", json: bool, csv: bool) -> None:
-    from polydomo.pipeline.cells import cell
+    from polydomo.pipeline.query.cells import cell
 
     if json:
         for row in answer.rows():

@@ -72,7 +72,7 @@ def stream(
     stop = stop_event()
     with engine(master, "", spark_settings, ui, False, typer.echo) as session:
         from polydomo.pipeline.batch import Options
-        from polydomo.pipeline.payloads import parsed
+        from polydomo.pipeline.payloads.tables import parsed
         from polydomo.pipeline.stream import Streaming
 
         options = Options(

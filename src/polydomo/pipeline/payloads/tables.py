@@ -1,7 +1,7 @@
 """Typed tables of payloads: ``payloads_<name>``, and ``payloads_<name>_bad`` with the payloads that could not be read and the reason.
 
 Columns are only ever added, and a column keeps its first type. A value that does not fit the type of its column makes its payload a bad
-one. These are the only tables that need Python in tasks (``payload_rows.py``).
+one. These are the only tables that need Python in tasks (``rows.py``).
 """
 
 import re
@@ -12,7 +12,7 @@ from polydomo.errors import SettingError
 from polydomo.journal import schema
 from polydomo.model.name_patterns import regular_expression
 from polydomo.pipeline.commit import TableStore
-from polydomo.pipeline.payload_rows import ARROW, BASE, FIELDS, JSON, decode, find_fields
+from polydomo.pipeline.payloads.rows import ARROW, BASE, FIELDS, JSON, decode, find_fields
 from polydomo.pipeline.sql import placed, sql
 from polydomo.pipeline.storage import dump, load
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from polydomo.pipeline.cells import BadQuery, plain
+from polydomo.pipeline.query.cells import BadQuery, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,8 +8,8 @@ import duckdb
 import pyarrow as pa
 
 from polydomo.errors import PolydomoError
-from polydomo.pipeline.cells import BadQuery, plain
 from polydomo.pipeline.delta import LOG
+from polydomo.pipeline.query.cells import BadQuery, plain
 from polydomo.pipeline.tables import TABLES
 
 _TYPES = (("STRING", "VARCHAR"), ("BINARY", "BLOB"), ("TIMESTAMP", "TIMESTAMPTZ"))  # Spark's and DuckDB's

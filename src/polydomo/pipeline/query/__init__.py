@@ -1,0 +1,1 @@
+"""SQL queries over finished tables, with DuckDB or with Spark."""
