@@ -27,7 +27,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from polydomo.model.job_messages import make_id
+from polydomo.model.jobs.messages import make_id
 from polydomo.wire.frames import join
 from polydomo.wire.security.mechanism import command, properties
 

@@ -31,9 +31,9 @@ from random import Random
 
 from polydomo.broker.flows import flow as flows
 from polydomo.broker.jobs import job as states
-from polydomo.model.flow import Flow
-from polydomo.model.growth import write_stored_flow
-from polydomo.model.job_messages import make_id, read_answer, write_message
+from polydomo.model.flows.flow import Flow
+from polydomo.model.flows.growth import write_stored_flow
+from polydomo.model.jobs.messages import make_id, read_answer, write_message
 from polydomo.model.outcomes import KEY_REUSED
 from polydomo.stores.memory_tables import MemoryTables
 from polydomo.wire.frames import frame, join

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from polydomo.broker.flows import flow as flows
 from polydomo.broker.flows.flow import NodeRow
 from polydomo.broker.jobs import job as states
-from polydomo.model.flow import Flow, FlowNode
-from polydomo.model.growth import write_growth
-from polydomo.model.job_messages import make_id, read_answer, write_message
+from polydomo.model.flows.flow import Flow, FlowNode
+from polydomo.model.flows.growth import write_growth
+from polydomo.model.jobs.messages import make_id, read_answer, write_message
 from polydomo.wire.frames import flat
 from sim.durable_store import Breach, DiskStore
 

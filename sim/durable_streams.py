@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from polydomo.broker.jobs import job as states
-from polydomo.model.job_messages import read_answer, write_message
+from polydomo.model.jobs.messages import read_answer, write_message
 from polydomo.wire.frames import frame, split
 from sim.durable_store import Breach
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from polydomo.broker.jobs.job import Job
-from polydomo.model.job_messages import write_message
+from polydomo.model.jobs.messages import write_message
 from polydomo.protocols import registry
 from polydomo.protocols.ends import Event
 from polydomo.wire.security.curve import KeyPair

@@ -42,7 +42,7 @@ from polydomo.errors import (
 
 if TYPE_CHECKING:
     from polydomo.client import AsyncCatalog, AsyncClient, Client, Message, Result, Retries, Security
-    from polydomo.model.flow import Flow
+    from polydomo.model.flows.flow import Flow
     from polydomo.model.retry_policy import Backoff
     from polydomo.worker import AsyncWorker, Call, Worker
 
@@ -85,7 +85,7 @@ _LAZY = {
     "Result": "polydomo.client",
     "Retries": "polydomo.client",
     "Backoff": "polydomo.model.retry_policy",
-    "Flow": "polydomo.model.flow",
+    "Flow": "polydomo.model.flows.flow",
     "Security": "polydomo.client",
     "AsyncWorker": "polydomo.worker",
     "Call": "polydomo.worker",

@@ -8,7 +8,7 @@ from pathlib import Path
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.ops import Finish, Fire, Insert, Op, Progress, PutPause, PutSchedule, ScheduleRow
-from polydomo.model.job_messages import make_id
+from polydomo.model.jobs.messages import make_id
 from polydomo.protocols.memo.node import node_cid
 from polydomo.stores.memo import MemoStore
 from polydomo.stores.sqlite import SqliteBackend

@@ -1,7 +1,7 @@
 """What a client may send to the services of durable jobs, schedules and Titanic."""
 
 from polydomo.broker.builtin.service import PROCESSES
-from polydomo.model.job_messages import make_id, write_message
+from polydomo.model.jobs.messages import make_id, write_message
 from polydomo.model.name_patterns import chosen
 from polydomo.stores.memory import MemoryBackend
 from polydomo.wire import frames

@@ -20,7 +20,7 @@ from polydomo import (
     testing,
 )
 from polydomo.client.jobs import JobClient
-from polydomo.model.job_messages import write_message
+from polydomo.model.jobs.messages import write_message
 
 WAIT = 60.0
 

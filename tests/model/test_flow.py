@@ -6,9 +6,9 @@ import pytest
 
 from polydomo import Backoff, Flow, SettingError
 from polydomo.limits import FLOW_PART, MAX_BODY_FRAMES
-from polydomo.model.flow_file import read_flow, write_flow
-from polydomo.model.flow_messages import NodeSpec, Template
-from polydomo.model.growth import growth_of, read_stored_flow, write_growth
+from polydomo.model.flows.flow_file import read_flow, write_flow
+from polydomo.model.flows.growth import growth_of, read_stored_flow, write_growth
+from polydomo.model.flows.messages import NodeSpec, Template
 from polydomo.wire.frames import frame, split
 
 

@@ -23,9 +23,9 @@ from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.ops import Finish, Purge, Remove, Reopen
 from polydomo.limits import FLOW_SLICE
-from polydomo.model.flow import Flow
-from polydomo.model.flow_file import write_flow
-from polydomo.model.flow_messages import NodeSpec
+from polydomo.model.flows.flow import Flow
+from polydomo.model.flows.flow_file import write_flow
+from polydomo.model.flows.messages import NodeSpec
 from polydomo.wire.frames import join, split
 from tests.stores.cases import Case
 

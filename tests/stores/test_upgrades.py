@@ -9,7 +9,7 @@ import pytest
 from polydomo.broker.flows import flow as states
 from polydomo.broker.jobs.job import Job, scoped_key
 from polydomo.broker.jobs.ops import Insert, PutSchedule, ScheduleRow
-from polydomo.model.flow import Flow
+from polydomo.model.flows.flow import Flow
 from polydomo.model.principals import SCHEDULES
 from polydomo.stores.checks import first_checks, job_damage
 from polydomo.stores.sql_ops import CHECKS, COLUMNS

@@ -32,8 +32,8 @@ from polydomo.limits import (
     MAX_SERVICE_NAME,
     POOL_CONNECTIONS,
 )
-from polydomo.model.flow import Flow
-from polydomo.model.growth import write_stored_flow
+from polydomo.model.flows.flow import Flow
+from polydomo.model.flows.growth import write_stored_flow
 from polydomo.model.outcomes import GAVE_UP, INTERRUPTED, SHUTDOWN
 from polydomo.model.request_options import PLAIN, RequestOptions, mark_fault, options_of
 from polydomo.model.retry_policy import Backoff as JobBackoff

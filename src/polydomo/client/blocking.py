@@ -19,7 +19,7 @@ from polydomo.client.retry import Retries
 from polydomo.client.security import Security
 from polydomo.client.topics import BlockingSubscription
 from polydomo.limits import CALL_TIME, CONNECT_TIME, DBP_BEAT, MAP_OUTSTANDING, POOL_CONNECTIONS
-from polydomo.model.flow import Flow
+from polydomo.model.flows.flow import Flow
 from polydomo.model.retry_policy import Backoff as JobBackoff
 from polydomo.protocols import registry
 

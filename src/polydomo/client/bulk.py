@@ -11,7 +11,7 @@ from polydomo.client.jobs import JobClient, JobOptions
 from polydomo.client.message import Frame, encode, frames_of
 from polydomo.errors import CallFailed, SettingError
 from polydomo.limits import SUBMIT_AT_ONCE, SUBMIT_BYTES, SUBMIT_HEADER, SUBMIT_PART
-from polydomo.model.job_messages import make_id
+from polydomo.model.jobs.messages import make_id
 
 Body: TypeAlias = (
     "Frame | list[Frame] | tuple[Frame, ...] | Mapping[str, object]"  # a frame, frames, or named arguments

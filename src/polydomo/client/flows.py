@@ -13,8 +13,8 @@ from polydomo.client.jobs import JobClient
 from polydomo.client.message import Result
 from polydomo.errors import CallFailed, CallTimeout, SettingError
 from polydomo.limits import FLOW_STEPS, RESULT_POLL
-from polydomo.model.flow import Flow, FlowNode
-from polydomo.model.job_messages import make_id
+from polydomo.model.flows.flow import Flow, FlowNode
+from polydomo.model.jobs.messages import make_id
 
 Row = dict[str, Any]
 Rows = list[Row]

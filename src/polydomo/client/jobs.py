@@ -1,6 +1,6 @@
 """Durable jobs for clients: submit, look up, wait for the result, cancel; dead jobs and schedules.
 
-All operations call built-in services of the broker (``model.job_messages``), so they work over every protocol.
+All operations call built-in services of the broker (``model.jobs.messages``), so they work over every protocol.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from polydomo.client.pending import OnProgress
 from polydomo.client.retry import ReconnectDelay as Waits
 from polydomo.errors import CallError, CallFailed, CallTimeout, ConnectionLost, NoSuchJob, NotConnected, SettingError
 from polydomo.limits import RESULT_POLL
-from polydomo.model.job_messages import make_id, read_answer, write_message
+from polydomo.model.jobs.messages import make_id, read_answer, write_message
 from polydomo.model.json_form import iso_time
 from polydomo.model.retry_policy import Backoff
 

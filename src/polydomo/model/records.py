@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, Final
 
 from polydomo.limits import COST_CONNECTION, COST_REGISTRATION, COST_REQUEST
-from polydomo.model.job_facts import JobFacts
+from polydomo.model.jobs.facts import JobFacts
 from polydomo.model.listener_roles import SHARED, Role
 from polydomo.model.progress import progress_row
 from polydomo.model.request_options import RequestOptions

@@ -11,8 +11,8 @@ from polydomo.broker.jobs.ops import Collected, Finish, Insert, Op, Progress, Pu
 from polydomo.broker.jobs.part import StoredPart
 from polydomo.limits import KIB
 from polydomo.stores.checks import progress_checks
-from polydomo.stores.flow_steps import FlowSteps
-from polydomo.stores.flow_tables import End
+from polydomo.stores.flows.steps import FlowSteps
+from polydomo.stores.flows.tables import End
 
 T = TypeVar("T")
 

@@ -34,8 +34,8 @@ from polydomo.limits import JOB_PURGE_ROWS
 from polydomo.model.json_form import iso_time
 from polydomo.stores.backend import Backend, Lease
 from polydomo.stores.checks import progress_checks
-from polydomo.stores.flow_memory import MemoryFlows
-from polydomo.stores.flow_steps import FlowSteps
+from polydomo.stores.flows.memory import MemoryFlows
+from polydomo.stores.flows.steps import FlowSteps
 from polydomo.stores.groups import OpGroup
 from polydomo.stores.memory_rows import job_checks, job_copy, row_copy, verified_job
 from polydomo.stores.memory_tables import MemoryTables

@@ -9,7 +9,7 @@ from polydomo.broker.jobs.job import ENDED
 from polydomo.limits import JOB_KEEP_DEAD
 from polydomo.stores.backend import SCHEMA
 from polydomo.stores.checks import LIMIT_COLUMNS, job_of, job_values
-from polydomo.stores.flow_sql import EDGE_COLUMNS, FLOW_COLUMNS, NODE_COLUMNS
+from polydomo.stores.flows.sql import EDGE_COLUMNS, FLOW_COLUMNS, NODE_COLUMNS
 from polydomo.stores.part_sql import PART_COLUMNS
 from polydomo.stores.salvage import Copying, SalvagedTable
 from polydomo.stores.sql_ops import CHECKS, COLUMNS, SCHEDULE_COLUMNS

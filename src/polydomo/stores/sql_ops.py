@@ -32,7 +32,7 @@ from polydomo.stores.checks import (
     pause_checks,
     schedule_checks,
 )
-from polydomo.stores.flow_steps import FlowSteps
+from polydomo.stores.flows.steps import FlowSteps
 from polydomo.stores.part_sql import SqlParts
 
 COLUMNS = (

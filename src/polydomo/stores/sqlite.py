@@ -37,8 +37,8 @@ from polydomo.stores.checks import (
     load_paused,
     schedule_of,
 )
-from polydomo.stores.flow_sql import SqlFlows, tables_text
-from polydomo.stores.flow_steps import FlowSteps
+from polydomo.stores.flows.sql import SqlFlows, tables_text
+from polydomo.stores.flows.steps import FlowSteps
 from polydomo.stores.groups import OpGroup, body_size, pieces, progress_values, result_size
 from polydomo.stores.part_sql import SqlParts, parts_table
 from polydomo.stores.salvage import Sound, is_damage, open_sound, tolerant

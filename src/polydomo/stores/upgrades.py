@@ -29,7 +29,7 @@ from polydomo.stores.checks import (
     schedule_checks,
     schedule_of,
 )
-from polydomo.stores.flow_sql import tables_text
+from polydomo.stores.flows.sql import tables_text
 from polydomo.stores.part_sql import parts_table
 from polydomo.stores.sql_ops import CHECKS, COLUMNS, KEY, SCHEDULE_COLUMNS, SETTINGS
 

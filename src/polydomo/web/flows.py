@@ -1,7 +1,7 @@
 """Flows over HTTP: ``/v1/flows``. Each request is passed to the built-in services of flows, with the same permissions.
 
-``POST /v1/flows`` takes a flow as ``model.flow_file`` describes it, in JSON. Its size is that of a control message; larger flows are sent
-by the libraries, in parts.
+``POST /v1/flows`` takes a flow in JSON, as ``model.flows.flow_file`` describes it. It has the size of a control message; larger flows are
+sent by the libraries, in parts.
 """
 
 import json
@@ -9,9 +9,9 @@ from typing import Final
 
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_JOB_KEY, MAX_RESULT_WAIT, RESULT_POLL
-from polydomo.model.flow import Flow, FlowPart
-from polydomo.model.flow_file import read_flow
-from polydomo.model.job_messages import Row, body_of, read_message
+from polydomo.model.flows.flow import Flow, FlowPart
+from polydomo.model.flows.flow_file import read_flow
+from polydomo.model.jobs.messages import Row, body_of, read_message
 from polydomo.model.records import Request
 from polydomo.web.call import duration
 from polydomo.web.content import EVENTS, JSON, OCTETS, PROBLEM, choose, event

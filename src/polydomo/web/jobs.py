@@ -7,7 +7,7 @@ from typing import Final
 
 from polydomo.errors import SettingError
 from polydomo.limits import HTTP_STREAM_CHECK, MAX_RESULT_WAIT, MAX_SERVICE_NAME, RESULT_POLL, SUBMIT_PART
-from polydomo.model.job_messages import Row, body_of, read_header, read_message, write_message
+from polydomo.model.jobs.messages import Row, body_of, read_header, read_message, write_message
 from polydomo.model.outcomes import KEY_REUSED
 from polydomo.model.progress import progress_row
 from polydomo.model.records import Request

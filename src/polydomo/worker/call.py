@@ -13,7 +13,7 @@ from polydomo.model.progress import is_share
 from polydomo.protocols.ends import Delivery
 
 if TYPE_CHECKING:
-    from polydomo.model.flow import Flow
+    from polydomo.model.flows.flow import Flow
 
 
 class Forward:
@@ -112,7 +112,7 @@ class Call(Message):
 
         The protocols that name the job to their workers have this: MDX, DCP and eMQP. Raises SettingError.
         """
-        from polydomo.model.growth import write_growth  # what few workers need is loaded late
+        from polydomo.model.flows.growth import write_growth  # what few workers need is loaded late
 
         if not self.job:
             raise SettingError("then: this call is not a node of a flow, or its protocol does not say so")

@@ -16,7 +16,7 @@ import msgspec
 
 from polydomo.errors import CallFailed, SettingError
 from polydomo.limits import SHOWN_VALUE
-from polydomo.model.job_messages import INVALID_ARGUMENTS
+from polydomo.model.jobs.messages import INVALID_ARGUMENTS
 from polydomo.model.service_schema import TEXT_ENCODING, read_schema
 from polydomo.worker.batches import BatchFunction, with_each_read
 from polydomo.worker.call import Call

@@ -37,7 +37,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from polydomo.errors import CallFailed, SettingError
-from polydomo.model.job_messages import INVALID_ARGUMENTS
+from polydomo.model.jobs.messages import INVALID_ARGUMENTS
 from polydomo.worker.batches import BatchFunction, columns, with_each_read
 from polydomo.worker.call import Call, Forward, Then
 

@@ -9,7 +9,7 @@ import zmq
 
 import polydomo.testing
 from polydomo import Worker
-from polydomo.model.job_messages import read_id
+from polydomo.model.jobs.messages import read_id
 from polydomo.testing import Broker
 
 PATIENCE = 60.0

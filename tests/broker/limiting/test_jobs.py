@@ -3,7 +3,7 @@
 import json
 
 from polydomo.broker.policy import Policy
-from polydomo.model.job_messages import make_id
+from polydomo.model.jobs.messages import make_id
 from polydomo.model.name_patterns import PatternMap, chosen
 from polydomo.model.service_limits import LimitPatterns, ServiceLimits
 from polydomo.stores.memory import MemoryBackend

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.errors import ProtocolViolation
-from polydomo.model.job_facts import JobFacts
+from polydomo.model.jobs.facts import JobFacts
 from polydomo.protocols.bridge.session import trace_of
 from polydomo.protocols.bridge.sibling_messages import (
     CALL,

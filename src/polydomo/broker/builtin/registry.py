@@ -28,8 +28,8 @@ from polydomo.broker.observe.parts import Parts
 from polydomo.broker.reserved_names import ACCEPT, JOIN
 from polydomo.broker.service_table import has_worker
 from polydomo.limits import MAX_CONTROL, MAX_LOG_QUERY
-from polydomo.model.bulk_messages import count_jobs
-from polydomo.model.job_messages import answer_body, error_header, read_message
+from polydomo.model.jobs.bulk import count_jobs
+from polydomo.model.jobs.messages import answer_body, error_header, read_message
 from polydomo.model.outcomes import ABANDON
 from polydomo.model.records import Request
 from polydomo.wire.frames import Body, flat

@@ -15,7 +15,7 @@ from typing import Final
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job
 from polydomo.limits import FLOW_INPUT
-from polydomo.model.job_messages import make_id
+from polydomo.model.jobs.messages import make_id
 
 # States of a flow.
 STORING: Final = "storing"  # its nodes are being sent; it is not acknowledged

@@ -2,8 +2,8 @@
 
 from polydomo.broker.flows.flow import FlowRow, NodeRow, job_id
 from polydomo.broker.jobs.job import Job
-from polydomo.model.flow_messages import NodeSpec
-from polydomo.model.growth import read_stored_flow
+from polydomo.model.flows.growth import read_stored_flow
+from polydomo.model.flows.messages import NodeSpec
 
 
 class Growth:

@@ -1,4 +1,4 @@
-"""The built-in services of flows, in every protocol. ``model.flow_messages`` describes the nodes.
+"""The built-in services of flows, in every protocol. ``model.flows.messages`` describes the nodes.
 
 ``polydomo.flow.start``    begins a flow: ``id``, ``name``, ``total`` (nodes), ``edges``, ``services`` (their names), optionally ``key``,
                            ``on_failure`` and ``fingerprint``; adds ``nodes`` to the flow ``flow``, from number ``first`` on; with ``open``
@@ -39,8 +39,8 @@ from polydomo.limits import (
     MAX_RESULT_WAIT,
     MAX_SERVICE_NAME,
 )
-from polydomo.model.flow_messages import NodeSpec, read_flow_id
-from polydomo.model.job_messages import read_count, read_duration, read_text
+from polydomo.model.flows.messages import NodeSpec, read_flow_id
+from polydomo.model.jobs.messages import read_count, read_duration, read_text
 from polydomo.model.json_form import iso_time
 from polydomo.model.outcomes import DENIED, KEY_REUSED
 from polydomo.model.records import Request

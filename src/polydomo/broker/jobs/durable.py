@@ -36,7 +36,7 @@ from polydomo.broker.timers import TIME_TOLERANCE
 from polydomo.errors import SettingError
 from polydomo.limits import JOB_RELEASED, STORE_ANSWER
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.job_messages import answer_body, error_header, make_id
+from polydomo.model.jobs.messages import answer_body, error_header, make_id
 from polydomo.model.json_form import iso_time
 from polydomo.model.name_patterns import PatternMap
 from polydomo.model.outcomes import DENIED, FAILED, KEY_REUSED, OK, REFUSED, SHUTDOWN, TIMEOUT

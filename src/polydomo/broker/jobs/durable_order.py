@@ -2,7 +2,7 @@
 
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_SERVICE_NAME
-from polydomo.model.job_messages import (
+from polydomo.model.jobs.messages import (
     ID_LENGTH,
     Row,
     answer_body,

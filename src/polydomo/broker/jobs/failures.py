@@ -4,7 +4,7 @@ import math
 from typing import Final
 
 from polydomo.limits import MAX_JOB_DELAY
-from polydomo.model.job_messages import PERMANENT_CODES, RETRY_CODE
+from polydomo.model.jobs.messages import PERMANENT_CODES, RETRY_CODE
 from polydomo.model.outcomes import FAILED
 
 # What a worker says about the next attempt when it reports a failure, besides a delay in seconds.

@@ -10,7 +10,7 @@ from polydomo.broker.state import State
 from polydomo.model import principals
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import InternalLink
-from polydomo.model.job_facts import JobFacts
+from polydomo.model.jobs.facts import JobFacts
 from polydomo.model.outcomes import OK
 from polydomo.model.records import Request
 from polydomo.model.session import ProtocolSession

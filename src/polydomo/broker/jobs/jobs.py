@@ -45,7 +45,7 @@ from polydomo.broker.jobs.policy import JobCounters, JobLanes, JobListener, JobP
 from polydomo.broker.jobs.unclaimed import Unclaimed
 from polydomo.broker.jobs.waiting_jobs import ServiceQueue, WaitingJobs
 from polydomo.limits import COST_JOB, DEAD_SHOWN, ERROR_EXAMPLE, JOB_PURGE, JOB_REFUSED_WAIT
-from polydomo.model.growth import growth_of, is_growth
+from polydomo.model.flows.growth import growth_of, is_growth
 from polydomo.model.json_form import microseconds
 from polydomo.model.outcomes import CANCELLED, DENIED, FAILED, NO_WORKER, OK, REFUSED, SHUTDOWN, TOO_LARGE
 from polydomo.model.retry_policy import Backoff

@@ -23,7 +23,7 @@ from polydomo.limits import RELAY_AGAIN
 from polydomo.model import principals
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import InternalLink
-from polydomo.model.job_messages import make_id, read_message
+from polydomo.model.jobs.messages import make_id, read_message
 from polydomo.model.name_patterns import PatternMap
 from polydomo.model.outcomes import FAILED, GAVE_UP, NO_WORKER, OK, REFUSED, SHUTDOWN
 from polydomo.model.records import DONE, PARKED, Request

@@ -1,8 +1,8 @@
-"""The built-in services of durable jobs, in every protocol. ``model.job_messages`` describes the messages.
+"""The built-in services of durable jobs, in every protocol. ``model.jobs.messages`` describes the messages.
 
 ``polydomo.submit``      a new job: ``service``, and optionally ``id``, ``key``, ``delay_us``, ``at``, ``priority``, ``ttl_us``,
                          ``retries``, ``timeout_us``, ``group`` and ``near``; answers once it is stored: ``job``, ``state``, ``repeated``
-``polydomo.submit.many`` several new jobs; answers once all are stored (``model.bulk_messages``). Both are in ``submission``
+``polydomo.submit.many`` several new jobs; answers once all are stored (``model.jobs.bulk``). Both are in ``submission``
 ``polydomo.job``         all information about the job ``job``
 ``polydomo.result``      the result of ``job``, after at most ``wait_us``; the body is the worker's reply
 ``polydomo.stream``      partial replies of ``job`` after ``after``, and then the rest of its result (``streams``)
@@ -32,7 +32,7 @@ from polydomo.broker.jobs.schedules import STARTS_FLOW
 from polydomo.broker.jobs.submission import state_of
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_LISTED, MAX_RESULT_WAIT, MAX_SERVICE_NAME
-from polydomo.model.job_messages import (
+from polydomo.model.jobs.messages import (
     read_count,
     read_duration,
     read_id,

@@ -17,7 +17,7 @@ from polydomo.broker.jobs.part import Position, StoredPart, read_position, write
 from polydomo.broker.jobs.services import is_denied, not_found, read_job
 from polydomo.broker.jobs.submission import state_of
 from polydomo.limits import MAX_RESULT_WAIT, PARTS_PAGE, PARTS_PAGE_COUNT, STORE_ANSWER
-from polydomo.model.job_messages import read_duration, read_text
+from polydomo.model.jobs.messages import read_duration, read_text
 from polydomo.model.records import Request
 from polydomo.wire.frames import chain, count
 

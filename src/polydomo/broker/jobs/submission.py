@@ -9,8 +9,8 @@ from polydomo.broker.jobs.ops import StoreError
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.errors import SettingError
 from polydomo.limits import WORK_REQUEST
-from polydomo.model.bulk_messages import read_submissions
-from polydomo.model.job_messages import Submission, stored_body
+from polydomo.model.jobs.bulk import read_submissions
+from polydomo.model.jobs.messages import Submission, stored_body
 from polydomo.model.outcomes import DENIED, KEY_REUSED
 from polydomo.model.records import Request
 

@@ -10,7 +10,7 @@ from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.ops import StoreError
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.limits import MAX_SERVICE_NAME
-from polydomo.model.job_messages import read_id, uuid_text
+from polydomo.model.jobs.messages import read_id, uuid_text
 from polydomo.model.records import Request
 from polydomo.wire.frames import Body, bounds, frame, join, split
 

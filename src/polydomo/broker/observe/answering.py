@@ -6,7 +6,7 @@ from polydomo.broker.cluster.siblings import SCHEMA, Siblings
 from polydomo.broker.observe.listings import Listings
 from polydomo.broker.observe.parts import Parts
 from polydomo.broker.requests import transitions
-from polydomo.model.job_messages import answer_body, error_header
+from polydomo.model.jobs.messages import answer_body, error_header
 from polydomo.model.outcomes import OK
 from polydomo.model.records import Request, Session
 from polydomo.wire.frames import Body, flat, frame

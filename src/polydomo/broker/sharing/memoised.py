@@ -11,7 +11,7 @@ from typing import Final
 from polydomo.broker.sharing.shared_runs import RunOwner, SharedRuns
 from polydomo.broker.state import State
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.growth import is_growth
+from polydomo.model.flows.growth import is_growth
 from polydomo.model.name_patterns import PatternMap
 from polydomo.model.records import Request
 from polydomo.model.shared_run import MEMOISED, SharedRun

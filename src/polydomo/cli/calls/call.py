@@ -130,7 +130,7 @@ def call(
                     raise
                 raise CallTimeout(f"{error}: the service is paused; `polydomo resume {service}` resumes it") from None
             except CallFailed as error:
-                from polydomo.model.job_messages import INVALID_ARGUMENTS
+                from polydomo.model.jobs.messages import INVALID_ARGUMENTS
 
                 if error.code != INVALID_ARGUMENTS or typed:
                     raise

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from polydomo.errors import SettingError
 
 if TYPE_CHECKING:
-    from polydomo.model.flow import Flow
+    from polydomo.model.flows.flow import Flow
 
 
 def read_file(path: str) -> "Flow":
@@ -15,7 +15,7 @@ def read_file(path: str) -> "Flow":
     import json
     import tomllib
 
-    from polydomo.model.flow_file import read_flow
+    from polydomo.model.flows.flow_file import read_flow
 
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")

@@ -32,7 +32,7 @@ from polydomo.limits import (
 )
 from polydomo.model import principals
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.job_facts import JobFacts
+from polydomo.model.jobs.facts import JobFacts
 from polydomo.model.listener_roles import SIBLING
 from polydomo.model.outcomes import read_failure
 from polydomo.model.progress import read_share, read_text, write_share, write_text

@@ -14,7 +14,7 @@ import json
 
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MAX_SERVICE_NAME
-from polydomo.model.job_facts import JobFacts
+from polydomo.model.jobs.facts import JobFacts
 from polydomo.model.request_options import PLAIN as PLAIN_OPTIONS
 from polydomo.model.request_options import RequestOptions, mark_fault, options_of
 from polydomo.wire.frames import MORE, bounds, head

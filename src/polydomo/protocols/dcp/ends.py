@@ -5,8 +5,8 @@ The DagBox broker supports only a type of 4 bytes: use ``type_size=4`` for it. B
 
 from polydomo.errors import CallFailed, ProtocolViolation
 from polydomo.limits import DCP_BEAT, DCP_MAX_HELD, DCP_PATIENCE, MAX_BODY_FRAMES, MDX_MAX_CREDIT
-from polydomo.model.job_facts import read_mark
-from polydomo.model.job_messages import PERMANENT_CODES
+from polydomo.model.jobs.facts import read_mark
+from polydomo.model.jobs.messages import PERMANENT_CODES
 from polydomo.model.outcomes import FAILED
 from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.protocols.dcp.session import (

@@ -9,7 +9,7 @@ import json
 
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import EMQP_BEAT, EMQP_MAX_SLOTS, EMQP_PATIENCE, EMQP_WEIGHT
-from polydomo.model.job_messages import PERMANENT_CODES
+from polydomo.model.jobs.messages import PERMANENT_CODES
 from polydomo.model.request_options import PLAIN, RequestOptions
 from polydomo.protocols.emqp import headers as emqp_headers
 from polydomo.protocols.emqp.commands import EXPIRED, HEADER

@@ -23,7 +23,7 @@ from polydomo.limits import (
     MAX_SERVICE_NAME,
     MAX_SERVICES_PER_WORKER,
 )
-from polydomo.model.job_facts import JobFacts
+from polydomo.model.jobs.facts import JobFacts
 from polydomo.model.request_options import RequestOptions, mark_fault
 from polydomo.wire import frames
 

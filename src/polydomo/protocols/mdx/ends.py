@@ -4,7 +4,7 @@ from math import ceil
 
 from polydomo.errors import NoSuchService, ProtocolViolation
 from polydomo.limits import MDX_BEAT, MDX_MAX_CREDIT, MDX_PATIENCE
-from polydomo.model.job_facts import read_mark
+from polydomo.model.jobs.facts import read_mark
 from polydomo.model.outcomes import FAILURE_MARK
 from polydomo.model.progress import read_share, read_text, write_share, write_text
 from polydomo.model.request_options import GROUP, NEAR, PLAIN, RequestOptions

@@ -17,7 +17,7 @@ from polydomo.limits import (
 from polydomo.model.alarm import Alarm
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import DetachedLink
-from polydomo.model.job_messages import INVALID_ARGUMENTS
+from polydomo.model.jobs.messages import INVALID_ARGUMENTS
 from polydomo.model.outcomes import FAILED
 from polydomo.model.records import Request, Worker
 from polydomo.model.registration import Refusal, WorkerTerms

@@ -12,7 +12,7 @@ from typing import Final
 
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_BODY_FRAMES, SUBMIT_PART
-from polydomo.model.job_messages import Row, Submission
+from polydomo.model.jobs.messages import Row, Submission
 from polydomo.wire.frames import join, split
 
 JOBS: Final = "jobs"

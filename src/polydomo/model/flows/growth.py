@@ -11,8 +11,8 @@ import msgspec
 
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_GROWTH
-from polydomo.model.flow import Flow
-from polydomo.model.flow_file import read_flow, write_flow
+from polydomo.model.flows.flow import Flow
+from polydomo.model.flows.flow_file import read_flow, write_flow
 from polydomo.wire.frames import Body, bounds, flat
 
 MARK: Final = b"polydomo-then "

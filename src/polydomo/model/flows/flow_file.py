@@ -31,7 +31,7 @@ from heapq import heappop, heappush
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_FLOW_NODES
 from polydomo.model import durations
-from polydomo.model.flow import Flow, FlowNode
+from polydomo.model.flows.flow import Flow, FlowNode
 from polydomo.model.retry_policy import backoff_of
 
 Row = dict[str, object]

@@ -6,9 +6,9 @@ from polydomo.broker.flows import flow as flows
 from polydomo.broker.flows.flow import FlowRow, NodeFacts, NodeRow
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job
-from polydomo.stores.flow_checks import node_checks
-from polydomo.stores.flow_steps import flow_key
-from polydomo.stores.flow_tables import FlowTables
+from polydomo.stores.flows.checks import node_checks
+from polydomo.stores.flows.steps import flow_key
+from polydomo.stores.flows.tables import FlowTables
 from polydomo.stores.memory_rows import attributes, job_checks, job_copy, verified_job
 from polydomo.stores.memory_tables import MemoryTables
 

@@ -27,11 +27,11 @@ from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job, reopening, scoped_key
 from polydomo.broker.jobs.ops import Fire, Op
 from polydomo.limits import FLOW_EDGES, FLOW_INPUT, FLOW_INPUTS, FLOW_SLICE
-from polydomo.model.flow_messages import Template
-from polydomo.model.job_messages import error_header
+from polydomo.model.flows.messages import Template
+from polydomo.model.jobs.messages import error_header
 from polydomo.model.json_form import iso_time
-from polydomo.stores.flow_checks import node_damage
-from polydomo.stores.flow_tables import End, FlowTables
+from polydomo.stores.flows.checks import node_damage
+from polydomo.stores.flows.tables import End, FlowTables
 from polydomo.wire.frames import flat
 
 NEEDED = "a node that it needs has failed"

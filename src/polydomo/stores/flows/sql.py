@@ -11,9 +11,9 @@ from polydomo.broker.flows.flow import FlowRow, NodeFacts, NodeRow
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job, key_within, story_text
 from polydomo.stores.checks import job_of, job_values
-from polydomo.stores.flow_checks import FLOW, flow_checks, node_checks
-from polydomo.stores.flow_steps import flow_key
-from polydomo.stores.flow_tables import FlowTables
+from polydomo.stores.flows.checks import FLOW, flow_checks, node_checks
+from polydomo.stores.flows.steps import flow_key
+from polydomo.stores.flows.tables import FlowTables
 from polydomo.stores.sql_ops import COLUMNS
 
 T = TypeVar("T")

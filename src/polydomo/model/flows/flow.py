@@ -8,7 +8,7 @@ import msgspec
 
 from polydomo.errors import SettingError
 from polydomo.limits import FLOW_PART, FLOW_PART_EDGES, KIB, MAX_FLOW_EDGES, MAX_FLOW_NODES, MAX_NODE_NAME, MIB
-from polydomo.model.flow_messages import check_frames, check_name
+from polydomo.model.flows.messages import check_frames, check_name
 from polydomo.model.retry_policy import Backoff
 
 Row = dict[str, object]

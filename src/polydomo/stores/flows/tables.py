@@ -1,4 +1,4 @@
-"""What a store can do with the tables of flows. ``flow_steps`` has the rules, which are the same for every store."""
+"""What a store can do with the tables of flows. ``steps`` has the rules, which are the same for every store."""
 
 from polydomo.broker.flows.flow import FlowRow, NodeFacts, NodeRow
 from polydomo.broker.flows.growth import Growth

@@ -1,0 +1,1 @@
+"""Durable jobs: what a request says about its job, and the messages of the built-in services."""

@@ -1,0 +1,1 @@
+"""The tables of flows: the rules within a transaction, for SQL and in memory."""
