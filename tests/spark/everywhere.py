@@ -54,6 +54,12 @@ def batches(spark: "SparkSession", to: str) -> dict[str, Any]:
     job = words.where("id > 0").write.format("polydomo").mode("append").option("to", to).option("service", "booked")
     for _ in range(2):  # the second time finds the jobs of the first
         job.option("body", "word").option("durable", "true").option("job_name", "nightly").save()
+    flow = json.dumps({"name": "words", "node": [{"service": "upper", "args": [{"column": "word"}]}]})
+    each = words.where("id > 0").write.format("polydomo").mode("append").option("to", to).option("flow", flow)
+    for _ in range(2):  # the second time finds the flows of the first
+        each.option("job_name", "nightly").save()
+    with polydomo.Client(to, timeout=PATIENCE) as client:
+        found["flows"] = len(client.flows(limit=200))
     return found
 
 

@@ -61,6 +61,7 @@ def check(kind: str, url: str, broker: polydomo.testing.Broker, scratch: Path) -
         "collect": [49, [["bad", True]]],
         "typed": [[3.0, ["pen"]]],
         "sql": True,
+        "flows": 49,
     }
     assert found["streams"] == {"through": 100, "foreachBatch": 100, "subscribe": 1, "jobs": 149}
     runs = found["runs"]  # by the name of the write, and by query: 49 rows written twice, and 100 of the stream

@@ -30,6 +30,7 @@ NOT_LEADER = "not-leader"
 PENDING = "pending"
 NOT_FOUND = "not-found"
 NO_STORE = "no-store"
+STORE_FULL = "store-full"  # it has as many open jobs as it may have
 AGAIN = (
     NOT_LEADER,
     "store-unavailable",

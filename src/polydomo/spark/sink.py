@@ -1,9 +1,9 @@
-"""``df.write.format("polydomo")`` and ``writeStream``: rows as requests to a service, or as publications.
+"""``df.write.format("polydomo")`` and ``writeStream``: rows as requests to a service, as flows, or as publications.
 
-Each row is one request. The task ends when every request has been answered; a failed request fails the task. Spark repeats
-failed tasks and, in a stream, whole batches, so a row can be sent more than once. With durable jobs, rows are submitted under a
-key of query, batch, partition and row, so that a repeated row finds the job of the first one. Plain requests have such a
-key too: one that is repeated while the first is open joins it.
+Each row is one request, or starts one flow (``row_flows``). The task ends when every request has been answered; a failed request fails the
+task. Spark repeats failed tasks and, in a stream, whole batches, so a row can be sent more than once. Durable jobs and flows have a key of
+query, batch, partition and row, so that a repeated row finds the job or flow of the first one. Plain requests have such a key too: one that
+is repeated while the first is open joins it.
 """
 
 import uuid
@@ -19,7 +19,8 @@ from polydomo.errors import PolydomoError, SettingError
 from polydomo.limits import SPARK_CALL_TIME, SPARK_OUTSTANDING, SPARK_RETRIES
 from polydomo.spark.concurrent_calls import ConcurrentCalls, Target, caller
 from polydomo.spark.durable import submitter
-from polydomo.spark.row_bodies import row_bodies
+from polydomo.spark.row_bodies import row_bodies, to_json
+from polydomo.spark.row_flows import RowFlow, starter
 from polydomo.spark.through import ServiceFailed
 
 
@@ -34,15 +35,16 @@ class Sink:
     body: tuple[str, ...]
     name: str  # of this write, in the keys of its requests
     durable: bool = False  # rows are durable jobs
+    flow: RowFlow | None = None  # or each row starts this flow
 
     @staticmethod
     def of(options: Mapping[str, str], columns: list[str]) -> "Sink":
         to = options.get("to") or options.get("broker") or ""
         if not to:
             raise SettingError("format polydomo: set option to to the broker's address")
-        chosen = [name for name in ("service", "topic", "topic_column") if options.get(name)]
+        chosen = [name for name in ("service", "flow", "topic", "topic_column") if options.get(name)]
         if len(chosen) != 1:
-            raise SettingError("format polydomo: set exactly one of the options service, topic and topic_column")
+            raise SettingError("format polydomo: set exactly one of the options service, flow, topic and topic_column")
         topic_column = options.get("topic_column", "")
         body = tuple(name.strip() for name in options.get("body", "").split(",") if name.strip())
         body = body or tuple(name for name in columns if name != topic_column)
@@ -61,12 +63,30 @@ class Sink:
         durable = options.get("durable", "false").lower() == "true"
         if durable and not options.get("service"):
             raise SettingError("format polydomo: option durable needs option service, because it is for requests")
+        flow = RowFlow.of(options["flow"], columns) if options.get("flow") else None
+        if flow is not None and options.get("body"):
+            raise SettingError("format polydomo: option body is for requests; the flow names the columns that it uses")
         name = options.get("job_name") or uuid.uuid4().hex
-        return Sink(target, options.get("service", ""), options.get("topic", ""), topic_column, body, name, durable)
+        service, topic = options.get("service", ""), options.get("topic", "")
+        return Sink(target, service, topic, topic_column, body, name, durable, flow)
 
     def write(self, batches: Iterator[Any]) -> int:
         """On an executor. Returns the number of rows sent."""
+        if self.flow is not None:
+            return self._start(self.flow, batches)
         return self._call(batches) if self.service else self._publish(batches)
+
+    def _start(self, flow: RowFlow, batches: Iterator[Any]) -> int:
+        begin = starter(flow, self.name, self.target.timeout)
+        calls: ConcurrentCalls[dict[str, Any]] = ConcurrentCalls(self.target, begin)
+        sent = 0
+        for done in calls.run((to_json(row), row) for batch in batches for row in flow.rows(batch)):
+            for row, run in done:
+                if not isinstance(run, Result):
+                    text = f"{type(run).__name__}: {run}"
+                    raise ServiceFailed(f"flow {flow.where} was not started for the row {to_json(row)[:200]!r}: {text}")
+                sent += 1
+        return sent
 
     def _call(self, batches: Iterator[Any]) -> int:
         begin = (submitter if self.durable else caller)(self.service, self.name)

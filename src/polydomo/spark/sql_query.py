@@ -31,7 +31,8 @@ class Query:
     args: dict[str, Any]
     format: str
     max_rows: int
-    by_get: bool = False  # the reply contains only the result: no summary, and HTML is a complete page
+    by_get: bool = False  # it came with GET: without SQL, the reply is a page with a form
+    summary: bool = True  # the final reply is a summary; otherwise the reply contains only the result
 
     @staticmethod
     def of(text: str, limits: QueryLimits) -> "Query":
@@ -50,7 +51,12 @@ class Query:
         args = given.get("args", {})
         if not isinstance(args, dict):
             raise CallFailed("bad-query", "args: must be an object of names and values")
-        return Query(_clean(sql), args, _format(given.get("format", ARROW)), _rows(given.get("max_rows"), limits))
+        summary = given.get("summary", True)
+        if not isinstance(summary, bool):
+            raise CallFailed("bad-query", "summary: must be true or false")
+        return Query(
+            _clean(sql), args, _format(given.get("format", ARROW)), _rows(given.get("max_rows"), limits), False, summary,
+        )  # fmt: skip
 
     @staticmethod
     def _of_get(given: "dict[str, Any]", limits: QueryLimits) -> "Query":
@@ -60,7 +66,7 @@ class Query:
         most = given.get("max_rows")
         return Query(
             _clean(str(given.get("q", ""))), rest, _format(format),
-            _rows(int(most) if isinstance(most, str) and most.isdecimal() else most, limits), True,
+            _rows(int(most) if isinstance(most, str) and most.isdecimal() else most, limits), True, False,
         )  # fmt: skip
 
 

@@ -115,7 +115,7 @@ class SqlService:
         cut = rows > query.max_rows
         rows, seconds = min(rows, query.max_rows), time.monotonic() - began
         last = sql_formats.tail(query.format, rows, cut, seconds)
-        if query.by_get:
+        if not query.summary:
             return last
         if last:
             yield last
