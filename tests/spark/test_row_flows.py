@@ -147,7 +147,7 @@ def test_every_row_starts_one_flow_though_it_is_written_again(
     assert bookings(served, 2) == ["ann|name\npen\n|A|B", "bob|name\nink\n"]
     bad = orders.write.format("polydomo").mode("append").option("to", served.url)
     with pytest.raises(Exception, match="map: column 'client' must be an array"):
-        bad.option("flow", ORDER.replace('"pages"}', '"client"}')).save()
+        bad.option("flow", ORDER.replace('map = {column = "pages"}', 'map = {column = "client"}')).save()
 
 
 def test_a_stream_starts_each_flow_once(spark: "SparkSession", served: polydomo.testing.Broker, tmp_path: Path) -> None:

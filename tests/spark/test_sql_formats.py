@@ -30,7 +30,8 @@ def test_a_query_is_text_json_or_the_parameters_of_a_get() -> None:
     given = {"sql": "SELECT :a", "args": {"a": 1}, "format": "json", "max_rows": 5}
     assert Query.of(json.dumps(given), LIMITS) == Query("SELECT :a", {"a": 1}, JSONL, 5)
     parameters = {"q": "SELECT :a", "a": "x", "max_rows": "7", "accept": "text/html"}
-    assert Query.of(json.dumps(parameters), LIMITS) == Query("SELECT :a", {"a": "x"}, HTML, 7, True)
+    assert Query.of(json.dumps(parameters), LIMITS) == Query("SELECT :a", {"a": "x"}, HTML, 7, True, False)
+    assert not Query.of('{"sql": "SELECT 1", "summary": false}', LIMITS).summary
     assert Query.of(json.dumps({**parameters, "format": "csv"}), LIMITS).format == CSV
     assert {
         Query.of(json.dumps({"q": "", "accept": media.partition(";")[0]}), LIMITS).format for media in MEDIA

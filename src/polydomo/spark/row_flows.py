@@ -4,8 +4,6 @@ It may stand as an argument or inside one (``args``, ``kwargs``), as the ``map``
 """
 
 import asyncio
-import json
-import tomllib
 from base64 import b64encode
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +15,8 @@ from polydomo.client.jobs import STORE_FULL
 from polydomo.client.message import Result
 from polydomo.client.retry import ReconnectDelay
 from polydomo.errors import CallFailed, SettingError
-from polydomo.model.flow import Flow
-from polydomo.model.flow_file import read_flow
+from polydomo.model.flows.flow import Flow
+from polydomo.model.flows.flow_file import parse_flow, read_flow
 from polydomo.model.outcomes import KEY_REUSED
 from polydomo.spark.keys import RequestKeys, job_prefix
 from polydomo.spark.row_bodies import to_json
@@ -45,8 +43,10 @@ class RowFlow:
         where = "the text" if inline else option
         try:
             text = option if inline else Path(option).read_text(encoding="utf-8")
-            given = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
-        except (OSError, ValueError, RecursionError) as error:
+            given = parse_flow(text)
+            if not isinstance(given, dict):
+                raise SettingError("must be a JSON object")
+        except (OSError, UnicodeDecodeError, SettingError) as error:
             raise SettingError(f"format polydomo: option flow: {where}: cannot be read: {error}") from None
         found = RowFlow(where, given, tuple(dict.fromkeys(_named(given))))
         for name in found.columns:

@@ -25,6 +25,7 @@ An argument is text, ``{node = NAME}`` for the result of a node (of a ``map``: t
 import base64
 import binascii
 import json
+import tomllib
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 
@@ -41,6 +42,14 @@ NODE_FIELDS = {
     "name", "service", "args", "kwargs", "map", "after", "retries", "run_timeout", "priority", "allow_failure", "by_reference", "reuse",
     "group",
 }  # fmt: skip
+
+
+def parse_flow(text: str) -> object:
+    """What a flow file contains, for ``read_flow``. Raises SettingError."""
+    try:
+        return json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SettingError(f"is neither TOML nor JSON: {error}") from None
 
 
 def read_flow(given: object, most: int = MAX_FLOW_NODES) -> Flow:
