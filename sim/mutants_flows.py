@@ -12,8 +12,9 @@ from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import Jobs
 from polydomo.model.flows.messages import NodeSpec, Template
+from polydomo.stores.flows.change import FlowChange
 from polydomo.stores.flows.memory import MemoryFlows
-from polydomo.stores.flows.steps import FlowChange, FlowSteps
+from polydomo.stores.flows.steps import FlowSteps
 from sim.mutants_durable import DurableMutant, collector
 from sim.replacing import swap
 

@@ -18,6 +18,7 @@ from polydomo.broker.builtin.service import (
 )
 from polydomo.broker.cluster import merging
 from polydomo.broker.flows import services as flow_services
+from polydomo.broker.flows import starting as flow_starting
 from polydomo.broker.guard.rules import ADMIN, CALL, INSPECT
 from polydomo.broker.jobs import services, streams, submission, titanic
 from polydomo.broker.jobs.durable import Durable
@@ -360,7 +361,7 @@ def _jobs(parts: Parts) -> "list[BuiltinService]":
             b"polydomo.flow.start",
             ITSELF,
             "stores a [flow](flows.md), in one message or in parts, and starts it",
-            flow_services.start,
+            flow_starting.start,
             uses_quota=True,
         ),
         job(b"polydomo.flow.show", ITSELF, "the flow `flow`, and its nodes from number `first` on", flow_services.show),
