@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
 from polydomo.server.settings import settings
 from tests.cli.shell import Broker, script
+from tests.packaging.kubernetes.schemas import RELEASES, validate
 from tests.plain_http import http_client
 
 PLACE = Path(__file__).parents[2] / "packaging" / "kubernetes"
 OVERLAYS = ("one", "two", "monitoring", "worker")
 OTHERS = ("monitoring.coreos.com/v1", "keda.sh/v1alpha1")  # kinds of operators, which Kubernetes's schemas do not have
-RELEASES = ("1.28", "1.32")
 
 
 def manifests() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -39,12 +40,33 @@ def broker_container() -> dict[str, Any]:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_manifests_are_valid(release: str) -> None:
-    validate = pytest.importorskip("kubernetes_validate").validate
     patches = ("two/two-brokers.yaml", "two/through-leader.yaml")
     checked = [found for name, found in manifests() if found["apiVersion"] not in OTHERS and name not in patches]
     assert len(checked) >= 8
     for found in checked:
-        validate(found, release, strict=True)
+        validate(found, release)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("spec", "replica"), 1, "'replica' was unexpected"),
+        (("spec", "template", "spec", "containers", 0, "image"), 1, "1 is not of type 'string'"),
+        (("spec", "serviceName"), None, "'serviceName' is a required property"),
+    ],
+)
+def test_faults_of_a_manifest_are_found(release: str, path: tuple[Any, ...], value: Any, message: str) -> None:
+    (found,) = [found for name, found in manifests() if name == "base/statefulset.yaml"]
+    place = found
+    for step in path[:-1]:
+        place = place[step]
+    if value is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    with pytest.raises(jsonschema.ValidationError, match=message):
+        validate(found, release)
 
 
 def test_every_file_of_a_kustomization_is_there_but_for_secrets() -> None:
