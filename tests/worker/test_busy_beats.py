@@ -5,9 +5,11 @@ import contextlib
 import ctypes
 import logging
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,7 +22,8 @@ from polydomo.wire.address import parse_url
 from polydomo.wire.link import DEFAULT_BOUNDS, Hub, LinkHandler
 from polydomo.wire.security.mechanism import Null
 from polydomo.wire.zmtp.link import ZmtpLink
-from polydomo.worker.beat_thread import LOOP_BLOCKED, NO_PYTHON
+from polydomo.worker.beat_thread import LOOP_BLOCKED, NO_PYTHON, BeatThread
+from polydomo.worker.registration import Registration
 from tests.server.secured import Place
 
 STRICT = {"beat": 0.1, "beats_missed": 8}
@@ -135,6 +138,38 @@ def test_a_worker_says_that_c_code_stopped_its_heartbeats(caplog: pytest.LogCapt
             while not warnings(NO_PYTHON, caplog):
                 time.sleep(0.01)
     assert "processes=" in warnings(NO_PYTHON, caplog)[0]
+
+
+class LateRegistration:
+    """What the thread of heartbeats needs of a registration. Its event loop goes on as soon as the thread has sent a heartbeat."""
+
+    def __init__(self) -> None:
+        self.end = MdxWorkerEnd()
+        self.due = self.end.interval
+        self.sent_while_blocked = 0.0
+        self.connection = self
+        self.sent: list[list[bytes]] = []
+
+    def send_while_blocked(self, message: list[bytes]) -> bool:
+        self.sent.append(message)
+        self.due = 100.0
+        return True
+
+
+@pytest.mark.parametrize(("slept", "expected"), [(27.0, NO_PYTHON), (0.625, LOOP_BLOCKED)])
+def test_only_a_loop_that_could_run_is_called_blocked(
+    slept: float, expected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After 27 s without Python, in which the loop could not run either, the function may be a normal one."""
+    clock = iter([3.0, 3.0 + slept, 3.0 + slept, 3.625 + slept])
+    never = Mock(spec=threading.Event, wait=Mock(return_value=False))
+    registration = LateRegistration()
+    beats = BeatThread(lambda: next(clock))
+    beats._registrations.add(cast(Registration, registration))
+    with pytest.raises(StopIteration):
+        beats._run(registration.end.interval, never)
+    assert registration.sent == [[b"MDXW01", b"PING"]]
+    assert [record.msg for record in caplog.records] == [expected]
 
 
 def warnings(message: str, caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -89,3 +89,7 @@ class BeatThread:
                 busy = time.process_time() - computed > late / 2
                 log.warning(NO_PYTHON, late, LOCK_KEPT if busy else LOCK_KEPT_OR_SUSPENDED)
             self.look(now)
+            if late > OVERSLEPT:
+                self._blocked_since = (
+                    0.0  # the loop could not run either, so nothing says yet that a function blocks it
+                )
