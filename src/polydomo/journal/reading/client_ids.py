@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from polydomo.journal.reading.reader import Reader
 
 _TRACE_ID = re.compile("[0-9a-f]{32}")
+_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
+_BINARY = re.compile("(?:[0-9a-fA-F]{2}){8,}")  # an id of 8 bytes or more, such as a UUID without its dashes
 
 
 def has_client_id(identity: str) -> Any:
@@ -30,11 +32,17 @@ def has_client_id(identity: str) -> Any:
 
 
 def _recorded(identity: str) -> Any:
-    """The journal has the beginning of a long id."""
+    """A condition for ``client_id``, of which the journal has the first bytes. An id that is no text is given as commands print it, with
+    ``\\xNN`` for each byte that is no character, or in hexadecimal."""
     import pyarrow.compute as pc
 
-    beginning = text(identity.encode(errors="surrogateescape")[: limits.JOURNAL_CLIENT_ID])
-    return pc.field("client_id").isin([identity, beginning])
+    raw = identity.encode(errors="surrogateescape")
+    forms = {raw, _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), raw)}
+    digits = identity.replace("-", "")
+    if _BINARY.fullmatch(digits):
+        forms.add(bytes.fromhex(digits))
+    beginnings = {text(form[: limits.JOURNAL_CLIENT_ID]) for form in forms}
+    return pc.field("client_id").isin([identity, *sorted(beginnings)])
 
 
 def requests_named(reader: "Reader", identity: str) -> "list[tuple[datetime, int, int]]":

@@ -57,10 +57,12 @@ def build(run: int, number: int, messages: list[Row], finished: Row | None, othe
     ]
     notes = []
     if finished is not None and not any(row["event"] == schema.ACCEPTED for row in messages):
-        notes.append("The journal has no messages about it (level requests): the times are from its row in `requests`.")
+        notes.append(
+            "The journal records only the end of requests (level requests): the times are computed from that row."
+        )
     identity = finished.get("client_id", "") if finished is not None else ""
     if identity:
-        notes.append(f"The client's own id of it is {identity}")
+        notes.append(f"The client's own id: {identity}")
     if finished is None:
         notes.append("It has no outcome in the journal: it is still open, or its rows are lost or not written yet.")
     return Story(_name(run, number, rows, finished), _head(rows, finished), steps, notes, rows, finished)
