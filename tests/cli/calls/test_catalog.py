@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import zmq
 
+from polydomo.cli.calls.catalog import cells
 from tests.cli.shell import PATIENCE, Broker, Running, complaint, run
 
 
@@ -30,6 +31,11 @@ def test_the_services_of_other_protocols_are_listed(served: Broker) -> None:
         *("SERVICE", "PROTOCOL", "ADDRESS", "FUNCTION", "HEARTBEAT"),
         *("seq", "mdp2", served.url, "-", "-"),
     ]
+
+
+def test_address_and_heartbeat_in_the_document_s_words() -> None:
+    entry = {"name": "camera", "ip address": "10.0.0.7", "port": 4001, "heartbeat timing": 5}
+    assert cells("camera", entry) == ["camera", "dbp", "10.0.0.7:4001", "", "5", ""]
 
 
 def test_a_name_that_is_not_there(served: Broker) -> None:

@@ -85,10 +85,13 @@ async def look(url: str, names: list[str], function: str, timeout: float) -> "tu
 
 def cells(name: str, entry: object) -> list[str]:
     """A one-line summary of a service. The entry's contents are chosen by the peer that registered it."""
+    from polydomo.protocols.dbp.info import IP_KEYS, TIMING_KEYS
+
     fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
-    ip, port = fields.get("ip"), fields.get("port")
-    address = fields.get("address") or (f"{ip}:{port}" if ip and port else ip or "")
-    beat = fields.get("heartbeat", "")
+    port = fields.get("port")
+    ip = next((fields[key] for key in IP_KEYS if fields.get(key)), "")
+    address = fields.get("address") or (f"{ip}:{port}" if ip and port else ip)
+    beat = next((fields[key] for key in TIMING_KEYS if key in fields), "")
     home = fields.get("broker")
     broker = home.get("address") or home.get("identity") if isinstance(home, dict) else ""
     words = (fields.get("protocol", "dbp"), address, fields.get("function", ""), beat, broker)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polydomo.cli.common import options
-from polydomo.cli.common.options import Frame0, Protocol, To, TypeSize
+from polydomo.cli.common.options import Frame0, To, TypeSize
 
 if TYPE_CHECKING:
     from polydomo.cli.calls.program import Program
@@ -40,7 +40,16 @@ def work(
         ),
     ] = None,
     to: To = None,
-    protocol: Protocol = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            "--protocol",
+            "-p",
+            metavar="NAME",
+            show_default="mdx",
+            help="mdx, mdp1, mdp2, dcp, memo, emqp, or dbp (a service of the catalog).",
+        ),
+    ] = None,
     concurrency: Annotated[
         int, typer.Option("--concurrency", "-n", metavar="N", min=1, help="Number of calls to serve concurrently.")
     ] = 1,
@@ -53,7 +62,10 @@ def work(
     processes: Annotated[
         int,
         typer.Option(
-            metavar="N", min=0, help="Run the functions in N child processes, one call each.  [default: in threads]"
+            metavar="N",
+            min=0,
+            show_default="in threads",
+            help="Run the functions in N child processes, one call each at a time.",
         ),
     ] = 0,
     batch: Annotated[
