@@ -22,8 +22,8 @@ LOOP_BLOCKED = (
     "that blocks as a normal function (def instead of async def), or run it with processes="
 )
 NO_PYTHON = (
-    "no heartbeats were sent for %.1f s: %s. A broker gives the calls of a silent worker to other workers. Functions that run with "
-    "processes= do not stop the heartbeats"
+    "no heartbeats were sent for %.1f s: %s. A broker gives the calls of a silent worker to other workers. Run functions that call such "
+    "code with processes="
 )
 LOCK_KEPT = "C code kept Python's interpreter lock"
 LOCK_KEPT_OR_SUSPENDED = "C code kept Python's interpreter lock, or this process was suspended"
