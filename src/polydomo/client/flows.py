@@ -73,8 +73,8 @@ class FlowClient:
         found: Rows = (await self.ask("list", {"state": state or None, "limit": limit}))["flows"]
         return found
 
-    async def steps(self, id: str, after: int, wait: float) -> Row:
-        header = {"flow": id, "after": after, "wait_us": round(wait * 1e6)}
+    async def steps(self, id: str, after: int, wait: float, only_end: bool = False) -> Row:
+        header = {"flow": id, "after": after, "wait_us": round(wait * 1e6), "only_end": only_end or None}
         return (await self._jobs.ask("flow.steps", header, None, wait + self.patience))[0]
 
     async def result(self, id: str, node: str, wait: float | None) -> Result:
@@ -163,11 +163,9 @@ class AsyncFlowRun:
         """Waits until the flow has ended. Returns its state: done, failed or cancelled. Raises CallTimeout."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait if wait is not None else None
-        position = 0
         while True:
             left = RESULT_POLL if deadline is None else max(0.0, deadline - loop.time())
-            answer = await self._flows.steps(self.id, position, min(left, RESULT_POLL))
-            position = max(position, answer["position"])  # skips steps that are not shown
+            answer = await self._flows.steps(self.id, 0, min(left, RESULT_POLL), only_end=True)
             if answer["state"] in ENDED:
                 return str(answer["state"])
             if deadline is not None and loop.time() >= deadline:

@@ -4,7 +4,8 @@
                            ``on_failure`` and ``fingerprint``; adds ``nodes`` to the flow ``flow``, from number ``first`` on; with ``open``
                            starts it. One message may do all three. Answers with ``flow``, ``state`` and ``repeated``
 ``polydomo.flow.show``     a flow, and its nodes from number ``first`` on, with ``edges`` also what each needs
-``polydomo.flow.steps``    nodes that have ended, in that order, after the position ``after``; with ``open`` also those that run
+``polydomo.flow.steps``    nodes that have ended, in that order, after the position ``after``; with ``open`` also those that run; with
+                           ``only_end`` no nodes, and not before the flow has ended
 ``polydomo.flow.result``   the result of a ``node``; the body is the worker's reply
 ``polydomo.flow.list``     flows, the newest first
 ``polydomo.flow.cancel``, ``polydomo.flow.retry``, ``polydomo.flow.remove``
@@ -222,9 +223,14 @@ def steps(durable: Durable, request: Request, header: Row, content: bytes) -> No
     id = read_flow_id(header)
     after = read_count(header, "after", 1_000_000_000)
     waiting = _Waiting(durable, request, id, min(read_duration(header, "wait_us"), MAX_RESULT_WAIT))
+    only_end = header.get("only_end") is True
+    looked: list[bool] = []  # whether the client may know the flow has been checked
 
     def look() -> None:
-        op = SelectNodes(id, after, FLOW_STEPS, True)
+        if only_end and looked and id in durable.flows.running and waiting.later():
+            return
+        looked.append(True)
+        op = SelectNodes(id, after, 0 if only_end else FLOW_STEPS, True)
 
         def selected(_: Op) -> None:
             if not _usable(durable, request, id, op.row, op.error) or op.row is None:

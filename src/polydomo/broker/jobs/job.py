@@ -1,11 +1,10 @@
 """A job: a request that is stored until it has an outcome. Its result is stored for some time after that."""
 
 import hashlib
-import json
 from typing import Final
 
 from polydomo.limits import JOB_STORY
-from polydomo.model.json_form import iso_time, microseconds
+from polydomo.model.json_form import compact, iso_time, microseconds, parse
 from polydomo.model.retry_policy import Backoff, backoff_of
 
 Row = dict[str, object]
@@ -162,12 +161,12 @@ class Job:
                 kept["reuse"] = True
             if self.level:
                 kept["level"] = self.level
-        return json.dumps(kept, separators=(",", ":")) if kept else ""
+        return compact(kept) if kept else ""
 
     def configure(self, text: str) -> None:
         """Parses the text that ``settings`` produced."""
         if text:
-            kept = json.loads(text)
+            kept = parse(text)
             self.run = kept.get("run_us", 0) / 1e6
             self.backoff = backoff_of(kept["retries"]) if "retries" in kept else None
             self.principal = kept.get("principal", "")
@@ -233,8 +232,8 @@ def reopening(when: str) -> Row:
 
 
 def story_text(story: "list[Row]") -> str:
-    return json.dumps(story, separators=(",", ":")) if story else ""
+    return compact(story) if story else ""
 
 
 def story_of(text: str) -> "list[Row]":
-    return json.loads(text) if text else []
+    return parse(text) if text else []

@@ -25,6 +25,7 @@ import msgspec
 
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_BODY_FRAMES, MAX_FLOW_EDGES, MAX_JOB_PRIORITY, MAX_NODE_NAME
+from polydomo.model.json_form import compact
 from polydomo.model.jobs.messages import ID_LENGTH, Row, is_id, read_duration, read_mark, read_service, read_text
 from polydomo.model.retry_policy import Backoff, backoff_of
 from polydomo.wire.frames import join, split
@@ -64,8 +65,8 @@ class NodeSpec:
     def _read(self, row: Row, frames: "list[bytes]") -> None:
         self.name = read_text(row, "name", MAX_NODE_NAME) or self.name
         check_name(self.name)
-        unknown = sorted(str(name) for name in row if name not in FIELDS)
-        if unknown:
+        if not row.keys() <= FIELDS:
+            unknown = sorted(str(name) for name in row if name not in FIELDS)
             raise SettingError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(FIELDS))}")
         self.service = read_service(row)
         self.run = read_duration(row, "timeout_us")
@@ -154,7 +155,7 @@ class NodeSpec:
             given["by_reference"] = True
         if self.names:
             given["names"] = self.names
-        return join([json.dumps(given, separators=(",", ":")).encode(), *self.frames])
+        return join([compact(given).encode(), *self.frames])
 
 
 def _moved(value: Argument, base: int) -> Argument:
