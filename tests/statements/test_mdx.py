@@ -44,6 +44,8 @@ def test_there_is_no_response_to_a_ready(broker: testing.Broker) -> None:
         worker.say(W, READY, b"quiet")
         worker.say(W, b"PING")
         assert worker.hear() == [W, b"PONG"]
+        worker.say(W, READY, b"quiet")
+        assert worker.hear() == [b"MDPW02", b"\x06"]  # so there was one PONG, for the PING
 
 
 def test_requests_are_sent_without_waiting_and_answered_under_their_ids(broker: testing.Broker) -> None:

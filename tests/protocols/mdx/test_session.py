@@ -300,15 +300,18 @@ def test_lost_worker_gets_disconnect(rig: Rig, command: Frames) -> None:
     assert worker.heard() == DISCONNECT
 
 
-@pytest.mark.parametrize("command", [b"PING", b"\x03"])
+@pytest.mark.parametrize("command", [b"PING", b"\x03", b"REQUEST"])
 def test_any_command_of_a_worker_counts_as_a_beat(rig: Rig, command: bytes) -> None:
     worker, client = worker_of(rig), client_of(rig)
     client.say(C, b"\x01", b"echo", b"id", b"body")
     job = job_of(worker)
     worker.say(W, b"PING")
-    for _ in range(5):
+    for number in b"12345":
         rig.wait(limits.MDX_BEAT * (limits.BEATS_MISSED - 1))
-        worker.say(W, command, *(job[2:5] if command == b"\x03" else []))
+        if command == b"REQUEST":  # it may be a client, too
+            worker.say(C, b"\x01", b"other", b"%c" % number, b"body")
+        else:
+            worker.say(W, command, *(job[2:5] if command == b"\x03" else []))
     worker.say(W, b"\x04", *job[2:5], b"done")
     assert client.heard()[-1] == [C, b"\x03", b"echo", b"id", b"done"]
 
