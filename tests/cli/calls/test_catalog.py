@@ -54,7 +54,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 def test_register_keeps_a_service_in_the_catalog_until_it_is_stopped(broker: Broker) -> None:
     words = ["register", "weather", "--port", "8080", "--function", "tells it", "--beat", "0.1", "--to", broker.url]
     with Running(*words) as service:
-        assert service.line() == b"registered weather, beating every 0.1 s\n"
+        assert service.line() == b"registered weather; a heartbeat every 0.1 s\n"
         entry = listed(broker, "weather")["weather"]
         wanted = {"name": "weather", "ip": "127.0.0.1", "port": 8080, "function": "tells it", "heartbeat": 0.1}
         assert {key: entry.get(key) for key in wanted} == wanted
@@ -143,7 +143,7 @@ def test_the_catalog_of_another_broker(plain: Plain) -> None:
     assert json.loads(result.stdout) == {"weather": {"name": "weather", "interfaces": {}}}
     assert plain.heard == [[b"u_U", b""]]
     with Running("register", "weather", "--port", "1", "--beat", "0.05", "--to", url) as service:
-        assert service.line() == b"registered weather, beating every 0.05 s\n"
+        assert service.line() == b"registered weather; a heartbeat every 0.05 s\n"
         while [b"<3", b"weather"] not in plain.heard:
             assert service.process.poll() is None
             threading.Event().wait(0.01)
@@ -165,7 +165,7 @@ def test_update_changes_an_entry(broker: Broker) -> None:
     with Running(*words) as service:
         service.line()
         result = run("update", "weather", "--function", "tells more", "--port", "8081", "--to", broker.url)
-        assert (result.returncode, result.stdout) == (0, b"updated weather, beating every 0.1 s\n"), result.stderr
+        assert (result.returncode, result.stdout) == (0, b"updated weather; a heartbeat every 0.1 s\n"), result.stderr
         entry = listed(broker, "weather")["weather"]
         assert (entry["function"], entry["port"], entry["heartbeat"]) == ("tells more", 8081, 0.1)
         assert list(json.loads(run("catalog", "--function", "tells*", "--to", broker.url, "--json").stdout)) == [

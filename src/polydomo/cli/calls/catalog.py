@@ -205,7 +205,7 @@ def update(
     url = options.address(to)
     with needs_broker(url):
         agreed = asyncio.run(change(url, {"name": name, **changes}, timeout))
-    typer.echo(f"updated {name}" + (f", beating every {agreed:g} s" if agreed else ""))
+    typer.echo(f"updated {name}" + (f"; a heartbeat every {agreed:g} s" if agreed else ""))
 
 
 async def change(url: str, changes: dict[str, object], timeout: float) -> float:
@@ -234,7 +234,7 @@ async def stay(url: str, information: dict[str, object], timeout: float, udp_por
 
         def registered(self, interval: float) -> None:
             self.missing = False
-            typer.echo(f"registered {information['name']}" + (f", beating every {interval:g} s" if interval else ""))
+            typer.echo(f"registered {information['name']}" + (f"; a heartbeat every {interval:g} s" if interval else ""))
 
         def lost(self, error: "PolydomoError") -> None:
             if not self.missing:
