@@ -97,6 +97,7 @@ ASKED = {
     "pause": ["pause", "nobody", "--json"],
     "resume": ["resume", "nobody", "--json"],
     "drain": ["drain", "nobody", "--json"],
+    "limit": ["limit", "unused", "--running", "5", "--json"],
 }
 ELSEWHERE = {
     "tap",  # below: it follows

@@ -3,7 +3,7 @@
 import pytest
 
 from polydomo.errors import CallFailed, ProtocolViolation
-from polydomo.limits import MAX_BODY
+from polydomo.limits import MAX_BODY, MAX_BODY_FRAMES
 from polydomo.protocols.ends import Delivery, Dismissed, Reply, WorkerEnd
 from polydomo.protocols.mdp.ends import Mdp1ClientEnd, Mdp1WorkerEnd, Mdp2ClientEnd, Mdp2WorkerEnd, MdpClientEnd
 
@@ -230,7 +230,7 @@ def test_mdp1_partials_are_bounded() -> None:
     end.open([b"echo"])
     job = job_of(end, [b"", b"MDPW01", b"\x02", b"client", b"", b""])
     with pytest.raises(CallFailed, match="too-large"):
-        end.partial(job, [b"x"] * 2000)
+        end.partial(job, [b"x"] * (MAX_BODY_FRAMES + 1))
     end = Mdp1WorkerEnd()
     end.open([b"echo"])
     job = job_of(end, [b"", b"MDPW01", b"\x02", b"client", b"", b""])
