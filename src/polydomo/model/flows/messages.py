@@ -25,8 +25,8 @@ import msgspec
 
 from polydomo.errors import SettingError
 from polydomo.limits import MAX_BODY_FRAMES, MAX_FLOW_EDGES, MAX_JOB_PRIORITY, MAX_NODE_NAME
-from polydomo.model.json_form import compact
 from polydomo.model.jobs.messages import ID_LENGTH, Row, is_id, read_duration, read_mark, read_service, read_text
+from polydomo.model.json_form import compact
 from polydomo.model.retry_policy import Backoff, backoff_of
 from polydomo.wire.frames import join, split
 
