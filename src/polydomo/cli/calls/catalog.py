@@ -234,7 +234,9 @@ async def stay(url: str, information: dict[str, object], timeout: float, udp_por
 
         def registered(self, interval: float) -> None:
             self.missing = False
-            typer.echo(f"registered {information['name']}" + (f"; a heartbeat every {interval:g} s" if interval else ""))
+            typer.echo(
+                f"registered {information['name']}" + (f"; a heartbeat every {interval:g} s" if interval else "")
+            )
 
         def lost(self, error: "PolydomoError") -> None:
             if not self.missing:
