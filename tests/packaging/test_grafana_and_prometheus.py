@@ -116,6 +116,23 @@ def test_panels_have_places_of_their_own() -> None:
         taken |= cells
 
 
+def test_panels_use_only_variables_that_exist_and_name_what_they_show() -> None:
+    board = json.loads(BOARD.read_text())
+    known = {one["name"] for one in board["templating"]["list"]} | {"__rate_interval", "__range", "__interval"}
+    for text in texts(board):
+        assert set(re.findall(r"\$\{?(\w+)", text)) <= known, text
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    for panel in board["panels"]:
+        if panel["type"] == "row":
+            continue
+        targets = panel["targets"]
+        assert panel["title"] and panel["datasource"] == source and panel["fieldConfig"]["defaults"]["unit"], panel
+        assert len({one["refId"] for one in targets}) == len(targets) > 0, panel["title"]
+        assert all(one["datasource"] == source for one in targets), panel["title"]
+        if panel["type"] == "timeseries":
+            assert panel["options"]["legend"]["showLegend"] is True, panel["title"]
+
+
 def test_the_rules_fire_when_they_should_and_only_then() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
