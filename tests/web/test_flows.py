@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.error import HTTPError
@@ -95,7 +96,7 @@ def test_a_failed_flow_is_a_problem_until_it_is_retried_also_after_a_restart(bro
         assert run.wait(60) == "failed"
         (row,) = problems()  # its dead node is part of it: it cannot be retried alone
         assert (row["text"], row["flow"], row["count"]) == ("the flow f failed", run.id, 1)
-        assert row["cause"] == "1 dead and 1 skipped nodes"
+        assert row["cause"] == "1 node is dead, 1 skipped"
         broker.stop()
         broker.start()
         wait_for(lambda: [row["flow"] for row in problems()] == [run.id], "the flow after the restart")
@@ -110,10 +111,11 @@ def test_steps_with_open_have_the_nodes_that_run(broker: Broker) -> None:
 
     def slow(call: Call) -> bytes:
         begun.set()
+        call.progress(0.25, "page 1 of 4")
         go_on.wait(60)
         return b""
 
-    worker = Worker(broker.url)
+    worker = Worker(broker.url, name="scanner")
     worker.add("slow", slow)
     flow = {"name": "f", "node": [{"name": "n", "service": "slow"}, {"name": "m", "service": "nobody"}]}
     with worker, Client(broker.url) as client:
@@ -127,8 +129,12 @@ def test_steps_with_open_have_the_nodes_that_run(broker: Broker) -> None:
         assert begun.wait(60)
         (row,) = steps(open=True)["open"]
         assert (row["number"], row["state"], row["attempts"]) == (0, "running", 0) and row["started"]
+        while row["progress"] is None:
+            time.sleep(0.01)
+            (row,) = steps(open=True)["open"]
+        assert row["progress"] == {"share": 0.25, "text": "page 1 of 4"}
         job = client.job(ask(broker, "GET", f"/v1/flows/{id}")[1]["nodes"][0]["job"])
-        assert job["flow"] == id
+        assert (job["flow"], job["worker"]) == (id, "scanner")
         go_on.set()
         client.flow(id).result("n")
         found = steps(open=True)

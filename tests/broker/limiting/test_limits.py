@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from polydomo.broker.observe.inspection import request_row, service_detail
 from polydomo.broker.policy import Policy
 from polydomo.model.name_patterns import PatternMap
 from polydomo.model.records import QUEUED, Request
@@ -245,6 +246,8 @@ def test_why_a_request_waits() -> None:
     waiting = ask(client, b"1", b"customer-7")
     assert waiting is not None
     assert world.broker.limiter.why(waiting) == "group customer-7: 1 of 1 running"
+    assert service_detail(world.broker.parts, b"echo")["why"] == "group customer-7: 1 of 1 running"
+    assert request_row(world.broker.parts.state, waiting)["group"] == "customer-7"
     worker.answer()
     assert world.broker.limiter.why(waiting) == "group customer-7: 1 of 1/10s started"
 

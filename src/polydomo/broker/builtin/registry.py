@@ -91,8 +91,8 @@ def _inspection(parts: Parts) -> "list[BuiltinService]":
         BuiltinService(
             b"polydomo.service",
             INSPECT,
-            "the `service` that the body names, as in the list, null if it is unknown; `open_per_worker`, the open requests of each "
-            "worker; its `limits`; whether it is `typed`",
+            "the `service` that the body names, as in the list, null if it is unknown; `why` its oldest waiting request waits; "
+            "`open_per_worker`, the open requests of each worker; its `limits`; whether it is `typed`",
             lambda asked: inspection.service_detail(parts, asked.body),
             merge=merging.detail,
             path="/v1/services",

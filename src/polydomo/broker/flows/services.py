@@ -129,7 +129,10 @@ def open_rows(durable: Durable, id: str) -> "list[Row]":
         if state != job_states.QUEUED:
             found = running if state == job_states.RUNNING else delayed
             started = iso_time(job.started) if state == job_states.RUNNING and job.started else None
-            found.append({"number": job.node, "state": state, "attempts": job.attempts, "started": started})
+            progress = job.progress if state == job_states.RUNNING else None
+            found.append(
+                {"number": job.node, "state": state, "attempts": job.attempts, "started": started, "progress": progress}
+            )
     return (running + delayed)[:FLOW_STEPS]
 
 

@@ -42,7 +42,7 @@ from polydomo.model.jobs.messages import (
 )
 from polydomo.model.json_form import iso_time, microseconds
 from polydomo.model.outcomes import DENIED
-from polydomo.model.records import Request
+from polydomo.model.records import HELD, Request
 from polydomo.model.retry_policy import backoff_of
 from polydomo.wire.frames import Body, split
 
@@ -105,20 +105,25 @@ def show(durable: Durable, request: Request, header: Row, content: bytes) -> Non
             not_found(durable, request, id, error)
         elif not is_denied(durable, request, job):
             retries = durable.jobs.backoff_of(job).to_json()
-            durable.reply(request, {**job_row(job), **_detail(job), "retries": retries, "story": list(job.story)})
+            detail = _detail(durable, job)
+            durable.reply(request, {**job_row(job), **detail, "retries": retries, "story": list(job.story)})
 
     durable.jobs.find(id, found)
 
 
-def _detail(job: Job) -> Row:
+def _detail(durable: Durable, job: Job) -> Row:
     """What only one job shows, not a list."""
     runs = job.phase in (states.RUNNING, states.RECORDING) and job.state == states.OPEN
+    attempt = durable.running.get(job)
+    worker = attempt.worker if attempt is not None and attempt.state == HELD else None
+    holder = job.worker if worker is None else worker.name or f"w{worker.number}"
     return {
+        "group": job.group,
         "principal": job.principal,
         "trace": job.trace,
         "flow": job.flow or None,
         "timeout_us": microseconds(job.run) if job.run else None,
-        "worker": job.worker if runs else None,
+        "worker": holder if runs else None,
         "started": iso_time(job.started) if runs and job.started else None,
         "body": preview(job.body),
         "result": preview(job.result) if job.phase != states.RECORDING else None,

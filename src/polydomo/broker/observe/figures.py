@@ -14,7 +14,7 @@ from polydomo.broker.requests import queues
 from polydomo.broker.state import State
 from polydomo.limits import MAX_LISTED, MONITOR_EVENTS, MONITOR_SHOWN
 from polydomo.model.json_form import iso_time, microseconds
-from polydomo.model.records import BUSY, LATE, READY, REGISTERING, Service
+from polydomo.model.records import BUSY, LATE, READY, REGISTERING, Request, Service
 
 Row = dict[str, object]
 
@@ -166,10 +166,17 @@ def _recent(state: State) -> "dict[bytes, dict[str, Tally]]":
     return found
 
 
+def oldest(state: State, service: Service) -> Request | None:
+    """The request of a service that waits longest, in its queue or because it is paused."""
+    if service.queue_length:
+        return queues.oldest(service)
+    return next(iter(state.paused.get(service.name, {})), None) if service.paused else None
+
+
 def traffic(state: State, service: Service) -> Row:
     """The queue and the outcomes of a service."""
-    parked = state.paused.get(service.name, {}) if service.paused else {}
-    first = queues.oldest(service) if service.queue_length else next(iter(parked), None)
+    parked = len(state.paused.get(service.name, {})) if service.paused else 0
+    first = oldest(state, service)
     answered = failed = 0  # of requests that stand for those of clients
     for protocol in STANDING_IN:
         tally = state.tallies.table.get((service.name, protocol))
@@ -178,7 +185,7 @@ def traffic(state: State, service: Service) -> Row:
             failed += sum(tally.failed.values())
     objective = state.tuning.objectives.get(service.name)
     return {
-        "queued": service.queue_length + len(parked),
+        "queued": service.queue_length + parked,
         "oldest_wait_us": microseconds(state.now - first.accepted) if first is not None else None,
         "open_requests": service.accepted - service.answered - service.failed,
         "requests": service.accepted - answered - failed,

@@ -134,7 +134,7 @@ def service_row(parts: Parts, service: Service) -> Row:
 
 
 def service_detail(parts: Parts, name: bytes) -> Row:
-    """One service: its row, null if it is unknown, and the limits of its requests."""
+    """One service: its row, null if it is unknown, why its oldest waiting request waits, and the limits of its requests."""
     state = parts.state
     policy, tuning = state.policy, state.tuning
     service = state.services.get(name)
@@ -152,8 +152,10 @@ def service_detail(parts: Parts, name: bytes) -> Row:
     hidden = service is None or figures.is_hidden(state, service)
     row = service_row(parts, service) if service is not None and not hidden else None
     waiting = parts.durable.jobs.waiting_jobs.count(name) if parts.durable is not None else 0
+    first = figures.oldest(state, service) if service is not None and not hidden else None
     return {
         "service": row,
+        "why": why(first) if first is not None else "",
         "waiting_jobs": waiting,
         "open_per_worker": merging.open_per_worker(row, waiting),
         "limits": limits,
@@ -278,6 +280,7 @@ def request_row(state: State, request: Request) -> Row:
         "client": f"c{request.session.number}",
         "client_id": text(request.session.client_id_of(request)[:JOURNAL_CLIENT_ID]),
         "protocol": request.session.protocol,
+        "group": text(request.options.group),
         "state": _state(request),
         "state_since": iso_time(state.wall + since),
         "state_us": microseconds(state.now - since),

@@ -4,6 +4,7 @@ from polydomo.broker.flows.flow import FlowRow
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.observe import figures
 from polydomo.broker.observe.history.series import Series
+from polydomo.broker.observe.inspection import why
 from polydomo.broker.observe.monitor import SERVICE, WORKER
 from polydomo.broker.observe.parts import Parts
 from polydomo.broker.service_table import has_worker
@@ -100,14 +101,16 @@ def _services(parts: Parts) -> "list[Row]":
             continue
         name = service.name.decode(errors="backslashreplace")
         series = parts.history.series.get(service.name)
-        if series is not None:
+        held = service.paused or service.drained
+        if series is not None and not held:  # what fails then fails because of that
             found += _figures(parts, service, name, series)
         queued = service.queue_length + (len(state.paused.get(service.name, {})) if service.paused else 0)
         waits = f"{queued:,} {'request waits' if queued == 1 else 'requests wait'}"
-        if service.paused or service.drained:
+        if held:
             kind = PAUSED if service.paused else DRAINED
+            what = f"{name} is {kind}: {waits}" if service.paused else f"{name} is {kind}: new requests are rejected"
             cause = "an operator paused it; resume it to serve them" if service.paused else "an operator drained it"
-            row = problem(kind, WARNING, f"{name} is {kind}: {waits}", cause, name, queued)
+            row = problem(kind, WARNING, what, cause, name, queued)
             since = state.since.get(service.name)
             row["since"] = iso_time(state.wall + since) if since is not None else None
             found.append(row)
@@ -136,12 +139,12 @@ def _figures(parts: Parts, service: Service, name: str, series: Series) -> "list
         found.append(row)
     before, queue = series.queues[0], series.queues[-1]
     if queue >= QUEUE_GROWN and queue >= QUEUE_GROWTH * before and service.workers:
-        busy = sum(1 for worker in service.workers if worker.held)
+        first = figures.oldest(parts.state, service)
         row = problem(
             GROWING,
             WARNING,
             f"the queue of {name} grows: {service.queue_length:,} requests",
-            f"{busy} of its {len(service.workers)} workers are busy: requests arrive faster than they are served",
+            why(first) if first is not None else "requests arrive faster than they are served",
             name,
             service.queue_length,
         )
@@ -224,7 +227,7 @@ def _jobs(parts: Parts) -> "list[Row]":
     for flow_name, rows in by_name.items():
         newest = rows[-1]
         what = f"the flow {flow_name} failed" if len(rows) == 1 else f"{len(rows)} runs of the flow {flow_name} failed"
-        cause = f"{newest.dead:,} dead and {newest.skipped:,} skipped nodes"
+        cause = f"{newest.dead:,} {'node is' if newest.dead == 1 else 'nodes are'} dead, {newest.skipped:,} skipped"
         made = problem(FAILED_FLOWS, WARNING, what, cause, count=len(rows))
         made["since"] = iso_time(newest.ended)
         made["flow"] = newest.id
