@@ -52,6 +52,21 @@ def test_ticks_of_values_are_round_and_reach_the_top(page: Any, body: str, ticks
     assert run(page, "charts/scale", body) == ticks
 
 
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [
+        ("[5e3, 90e3]", None),  # less than two orders of magnitude
+        ("[]", None),
+        ("[0, 8e3, 70e3, 4e6]", [1e3, 1e4, 1e5, 1e6, 1e7]),
+        ("[2e3, 41e6]", [1e3, 1e5, 1e7, 6e7]),  # a minute, not 100 s
+        ("[3, 1e12]", [1, 1e3, 1e6, 6e8, 864e8]),
+    ],
+)
+def test_durations_of_different_orders_of_magnitude_have_a_logarithmic_axis(page: Any, values: str, ticks: Any) -> None:
+    assert run(page, "charts/scale", f"m.durationDecades({values})") == ticks
+    assert run(page, "charts/scale", "[0, 1, 10, 100].map(m.logarithmic(1, 100, 50, 0))") == [50, 50, 25, 0]
+
+
 def test_ticks_of_times_are_round_in_the_zone_of_the_reader(page: Any) -> None:
     found = run(page, "charts/scale", "m.timeTicks(Date.UTC(2026,0,1,0,7), Date.UTC(2026,0,1,1,7), 6, 0)")
     assert found["step"] == 600_000 and len(found["ticks"]) == 6

@@ -292,6 +292,40 @@ def test_the_keyboard_reaches_everything(browser: Any, broker: testing.Broker) -
         one.page.wait_for_selector('body[data-page="service"]')
 
 
+# What has the focus: its name, and whether it can be seen that it has the focus. Null at the end of the page.
+FOCUSED = """() => {
+  const one = document.activeElement;
+  if (one === document.body || one.dataset.walked) return null;
+  one.dataset.walked = true;
+  const style = getComputedStyle(one);
+  const box = one.getBoundingClientRect();
+  const inside = box.width && box.height && box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
+  const label = one.labels && one.labels.length ? one.labels[0].textContent : "";
+  const name = one.getAttribute("aria-label") || one.title || one.textContent.trim() || label;
+  return [name, Boolean(name && inside && style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2)];
+}"""
+LEFT_OUT = """() => [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
+  .filter((one) => one.checkVisibility() && !one.disabled && !one.dataset.walked).map((one) => one.outerHTML)"""
+
+
+def test_the_tab_key_walks_through_every_page(browser: Any, broker: testing.Broker) -> None:
+    """Everything that can be clicked is reached, has a name, is on the screen, and shows that it has the focus."""
+    with Page(browser, broker) as one:
+        for page in ("overview", "service/upper", "requests", "jobs", "schedules", "logs"):
+            one.page.goto("about:blank")
+            one.open(page)
+            one.page.wait_for_load_state("networkidle")
+            reached = 0
+            for _ in range(200):
+                one.page.keyboard.press("Tab")
+                found = one.page.evaluate(FOCUSED)
+                if found is None:
+                    break
+                assert found[1], f"{page}: {found[0]}"
+                reached += 1
+            assert reached > 9 and one.page.evaluate(LEFT_OUT) == [], page
+
+
 def test_the_page_shows_that_the_broker_is_unreachable(browser: Any) -> None:
     with testing.broker() as broker, Page(browser, broker) as one:
         one.open("services")

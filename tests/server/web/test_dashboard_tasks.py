@@ -35,6 +35,10 @@ class Plant:
         self.go_on.wait(WAIT / 1000)
         return b"done"
 
+    def scan(self, call: Call) -> bytes:
+        call.progress(0.4, "page 4 of 10")
+        return self.slow(call)
+
     def fail(self, call: Call) -> bytes:
         raise ValueError(f"no such colour {call.text}")
 
@@ -51,7 +55,9 @@ def plant() -> Iterator[Plant]:
         bad.add("paint", plant.fail)
         bad.add("invoice", plant.reject)
         only.add("render", plant.slow)
-        for worker in (good, bad, only):
+        scanner = Worker(broker.url, name="scanner", concurrency=8)
+        scanner.add("scan", plant.scan)
+        for worker in (good, bad, only, scanner):
             stack.enter_context(worker)
         broker.wait_for("paint", workers=2)
         client = stack.enter_context(Client(broker.url))
@@ -62,7 +68,7 @@ def plant() -> Iterator[Plant]:
             job = client.submit_job("invoice", f'{{"customer": {number}}}', key=f"invoice-{number}")
             end_of(client, job)
         with ThreadPoolExecutor(4) as pool:
-            calls = [pool.submit(client.call, "render", f"scene {number}", timeout=WAIT / 1000) for number in range(4)]
+            calls = [pool.submit(client.call, "render", f"scene {number}", timeout=WAIT / 100) for number in range(4)]
             broker.wait_until(lambda server: server.broker.services[b"render"].queue_length == 3)
             yield plant
             plant.go_on.set()
@@ -89,7 +95,7 @@ def test_why_a_service_is_slow(browser: Any, plant: Plant) -> None:
         row = one.page.locator("tbody tr", has_text="render")
         assert "all busy" in row.inner_text()
         row.get_by_role("link", name="render").click()
-        one.page.wait_for_selector(".verdict >> text=Its only worker is busy, and 3 requests wait")
+        one.page.wait_for_selector(".verdict >> text=/3 requests wait, the oldest for .*: its only worker is busy/")
         slots = one.page.locator("tbody tr", has_text="only-1").locator('[data-title="Slots used"]')
         slots.wait_for()
         assert slots.inner_text() == "1 of 1"
@@ -175,6 +181,48 @@ def test_how_far_a_flow_is_and_which_node_failed(browser: Any, plant: Plant) -> 
         row.get_by_role("link", name="billing").click()
         one.page.wait_for_selector('.node[data-state="dead"] >> text=10 dead')
         one.page.locator("tbody tr", has_text="no such customer").first.wait_for()
+
+
+def test_why_a_request_waits_and_how_far_a_job_is(browser: Any, plant: Plant) -> None:
+    """A limit is not a lack of workers, and the page says which it is."""
+    with Client(plant.broker.url) as client, Page(browser, plant.broker) as one:
+        client.call("polydomo.limit", '{"service": "scan", "running": 1, "per": "group"}')
+        job = client.submit_job("scan", "a.pdf", group="customer-7")
+        plant.broker.wait_until(lambda server: any(worker.held for worker in server.broker.services[b"scan"].workers))
+        waits = client.submit("scan", "b.pdf", timeout=WAIT / 1000, group="customer-7")
+        one.open("overview")
+        one.page.click("#nav >> text=Requests")
+        row = one.page.locator("tbody tr", has_text="group customer-7: 1 of 1 running")
+        row.wait_for()
+        runs = one.page.locator("tbody tr", has_text="page 4 of 10")
+        assert runs.get_by_role("img", name="40 %").count() == 1
+        assert runs.locator('[data-title="Group"]').inner_text() == "customer-7"
+        row.get_by_role("link", name="scan").click()
+        one.page.wait_for_selector(
+            ".verdict >> text=/1 request waits, the oldest for .*: group customer-7: 1 of 1 running. Its limit/"
+        )
+        one.page.wait_for_selector("main >> text=Limit: 1 running per group")
+        one.check("task-limit")
+        one.page.click("#nav >> text=Jobs")
+        one.page.locator("tbody tr", has_text="page 4 of 10").get_by_role("link", name=job).click()
+        facts = one.page.locator(".facts", has_text="page 4 of 10")
+        facts.wait_for()
+        shown = facts.inner_text().split("\n")
+        assert {"customer-7", "scanner", "1 of 5"} <= set(shown) and facts.get_by_role("img", name="40 %").count() == 1
+        # What has the focus keeps it when the page is brought up to date.
+        button = one.page.get_by_role("button", name="Cancel")
+        one.page.click("#nav >> text=Requests")
+        assert runs.get_by_role("button", name="Cancel").count() == 0  # the job is cancelled, not its attempt
+        row.get_by_role("link").first.click()
+        button.focus()
+        button.evaluate("(one) => { one.dataset.old = true; }")
+        kept = "document.activeElement.textContent === 'Cancel' && !document.activeElement.dataset.old"
+        one.until(lambda: bool(one.page.evaluate(kept)), "the new button has the focus")
+        one.page.keyboard.press("Enter")
+        one.page.get_by_role("dialog").get_by_role("button", name="Cancel it").press("Enter")
+        with pytest.raises(PolydomoError, match="cancelled by an operator"):
+            waits.result()
+        client.call("polydomo.limit", '{"service": "scan", "remove": true}')
 
 
 def test_finished_requests_have_pages(browser: Any) -> None:

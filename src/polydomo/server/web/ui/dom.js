@@ -31,10 +31,16 @@ export function svg(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
-/** Replaces what an element contains. */
+const sameAs = (one) => `${one.tagName} ${one.getAttribute("href")} ${one.textContent}`;
+
+/** Replaces what an element contains. A link or button that is there again keeps the focus. */
 export function put(element, ...children) {
+  const active = document.activeElement;
+  const wanted = active !== element && element.contains(active) && sameAs(active);
   element.replaceChildren();
   append(element, children);
+  const again = wanted && [...element.querySelectorAll("a, button")].find((one) => sameAs(one) === wanted);
+  if (again) again.focus({ preventScroll: true });
   return element;
 }
 

@@ -39,6 +39,7 @@ async function route() {
   const tab = tabOf(page);
   if (leave) leave();
   leave = null;
+  if (place.contains(document.activeElement)) place.focus(); // the link that had the focus goes away
   put(place);
   mark(document.querySelectorAll("#nav a"), (link) => tab && link.dataset.tab === tab[0]);
   showPages(tab, page);
@@ -59,8 +60,8 @@ function showConnection() {
   watch(() => {
     if (data.signedOut) return signIn();
     showMissing();
-    const text = !data.connected ? "Not connected. Trying again …" : !data.session.inspect ? "Connected, without the right to see anything" : `Connected to ${location.host}`;
-    setText(status, text);
+    setText(status, !data.connected ? "Not connected. Trying again …" : !data.session.inspect ? "Connected, without the right to see anything" : "Connected");
+    if (data.connected) status.append(h("span", { class: "wide" }, ` to ${location.host}`));
     status.className = data.connected ? "live" : "lost";
     document.body.classList.toggle("stale", !data.connected);
   });

@@ -9,7 +9,7 @@ export const TABS = [
   ["requests", "Requests", "r", [["requests", "Requests"], ["live", "Live"]]],
   ["jobs", "Jobs", "j", [["jobs", "Jobs"], ["flows", "Flows"], ["schedules", "Schedules"]]],
   ["logs", "Logs", "l", [["logs", "Logs"]]],
-  ["more", "More", "m", [["more", "More"], ["traffic", "Traffic"], ["clients", "Clients"], ["topics", "Topics"], ["catalog", "Catalog"], ["bridges", "Bridges"], ["events", "Events"]]],
+  ["more", "More", "m", [["more", "This broker"], ["traffic", "Traffic"], ["clients", "Clients"], ["topics", "Topics"], ["catalog", "Catalog"], ["bridges", "Bridges"], ["events", "Events"]]],
 ];
 
 // pages that are reached by links only, and the page of the navigation that they belong to

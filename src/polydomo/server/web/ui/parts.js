@@ -155,7 +155,14 @@ export function progressBar(progress) {
   const share = Math.min(1, Math.max(0, Number(progress.share) || 0));
   const part = h("i", { class: "active" });
   part.style.width = `${100 * share}%`;
-  return h("span", { class: "line" }, h("span", { class: "bar", role: "img", "aria-label": percent(share) }, part), `${percent(share)} ${progress.text || ""}`);
+  return h("span", { class: "line" }, h("span", { class: "bar", role: "img", "aria-label": percent(share) }, part), name(`${percent(share)} ${progress.text || ""}`));
+}
+
+/** The limits of a service: "5 running, 90/10s per group". Nothing without limits. */
+export function limitsText(limits) {
+  if (!limits) return "";
+  const said = [limits.running ? `${limits.running} running` : "", limits.rate ?? ""].filter(Boolean).join(", ");
+  return limits.per === "service" ? said : `${said} per ${limits.per}`;
 }
 
 /** A time, with the full date on hover. */

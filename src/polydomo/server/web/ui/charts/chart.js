@@ -3,7 +3,7 @@
 
 import { h, put, setAttribute, setText, svg } from "../dom.js";
 import { axisTime, clock } from "../format.js";
-import { linear, nearest, runs, timeTicks, valueTicks } from "./scale.js";
+import { durationDecades, linear, logarithmic, nearest, runs, timeTicks, valueTicks } from "./scale.js";
 
 const LEFT = 58;
 const RIGHT = 10;
@@ -25,7 +25,7 @@ export function cursor() {
 
 /**
  * series: [{key, title, kind, area, value(point)}]; `kind` is the class that colors it. `format` writes a value. `whole` and
- * `durations` are for the ticks (scale.js). `least` is the least top of the axis, so that noise does not look like a mountain.
+ * `durations` are for the ticks (scale.js); durations of different orders of magnitude have a logarithmic axis. `least` is the least top of the axis, so that noise does not look like a mountain.
  */
 export function chart({ title, series, format, shared, height = 150, whole = false, durations = false, least = 0 }) {
   let points = [];
@@ -43,16 +43,19 @@ export function chart({ title, series, format, shared, height = 150, whole = fal
   const values = series.map(() => h("span", { class: "value" }));
   const when = h("span", { class: "when" });
   const legend = h("span", { class: "legend" }, when, series.map((one, index) => h("span", { class: `key ${one.kind}` }, h("i", { class: `swatch ${one.kind}` }), one.title, " ", values[index])));
+  const heading = h("strong", null, title);
   const spoken = h("span", { class: "hidden", role: "status" });
   const note = h("p", { class: "nothing", hidden: true }, "No data in this time range yet.");
-  const element = h("figure", { class: "chart" }, h("figcaption", null, h("strong", null, title), legend), h("div", { class: "area" }, plot, note), spoken);
+  const element = h("figure", { class: "chart" }, h("figcaption", null, heading, legend), h("div", { class: "area" }, plot, note), spoken);
 
   function draw() {
     if (!width) return;
     const columns = series.map((one) => points.map((point) => one.value(point)));
-    const most = Math.max(least, ...columns.flat().filter((value) => value !== null && value !== undefined));
-    const ticks = valueTicks(most, 3, { whole, durations });
-    y = linear(0, ticks[ticks.length - 1], height - BOTTOM, TOP);
+    const known = columns.flat().filter((value) => value !== null && value !== undefined);
+    const decades = durations ? durationDecades(known) : null;
+    const ticks = decades || valueTicks(Math.max(least, ...known), 3, { whole, durations });
+    y = (decades ? logarithmic : linear)(decades ? ticks[0] : 0, ticks[ticks.length - 1], height - BOTTOM, TOP);
+    setText(heading, decades ? `${title}, logarithmic` : title);
     x = linear(range[0], range[1], LEFT, width - RIGHT);
     setAttribute(plot, "viewBox", `0 0 ${width} ${height}`);
     const across = timeTicks(range[0], range[1], Math.max(2, Math.floor((width - LEFT) / 90)));

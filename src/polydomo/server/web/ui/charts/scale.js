@@ -15,6 +15,26 @@ export function linear(from, to, start, end) {
   return (value) => start + ((value - from) / span) * (end - start);
 }
 
+const DECADES = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 6e7, 6e8, 36e8, 864e8];
+
+/** A function from [from, to] to [start, end] by orders of magnitude; what is below `from` is at its place. */
+export function logarithmic(from, to, start, end) {
+  const place = linear(Math.log(from), Math.log(to), start, end);
+  return (value) => place(Math.log(Math.max(value, from)));
+}
+
+/** The ticks of a logarithmic axis of durations, or null if the values do not differ by orders of magnitude. */
+export function durationDecades(values, most = 5) {
+  const known = values.filter((value) => value > 0);
+  const [low, high] = known.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, 0]);
+  if (high < 100 * low) return null;
+  const first = DECADES.findLastIndex((one) => one <= low);
+  const last = DECADES.findIndex((one) => one >= high);
+  const ticks = DECADES.slice(Math.max(first, 0), last < 0 ? undefined : last + 1);
+  const step = Math.ceil((ticks.length - 1) / (most - 1));
+  return ticks.filter((_, index) => index % step === 0 || index === ticks.length - 1);
+}
+
 /** The smallest of 1, 2 and 5 times a power of ten that is at least `value`. */
 export function niceStep(value) {
   if (!(value > 0)) return 1;

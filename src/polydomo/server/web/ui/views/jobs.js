@@ -4,7 +4,7 @@ import { cancelJob, dropMany, retryMany } from "../actions.js";
 import { h, setText } from "../dom.js";
 import { clock, count } from "../format.js";
 import { address } from "../pages.js";
-import { cli, empty, filters, heading, jobLink, serviceLink, state } from "../parts.js";
+import { cli, empty, filters, heading, jobLink, progressBar, serviceLink, state } from "../parts.js";
 import { poll } from "../poll.js";
 import { table } from "../table.js";
 
@@ -58,12 +58,12 @@ export function show(place, _parameter, query) {
       { key: "job", title: "Job", grow: 25, cell: (row) => jobLink(row.job) },
       { key: "service", title: "Service", grow: 30, cell: (row) => serviceLink(row.service) },
       { key: "state", title: "State", cell: (row) => state(row.state) },
-      { key: "attempts", title: "Attempts", number: true, cell: (row) => count(row.attempts) },
+      { key: "attempts", title: "Attempts", number: true, cell: (row) => count(row.attempts + (row.state === "running")) },
       { key: "created", title: "Created", wide: true, cell: (row) => clock(row.created) },
       { key: "ended", title: "Ended", wide: true, extra: true, cell: (row) => (row.ended ? clock(row.ended) : "") },
       { key: "key", title: "Key", wide: true, extra: true, cell: (row) => row.key },
       { key: "schedule", title: "Schedule", wide: true, extra: true, cell: (row) => row.schedule },
-      { key: "reason", title: "Reason", grow: 45, long: true, cell: (row) => row.reason },
+      { key: "reason", title: "Progress, reason", grow: 45, long: true, cell: (row) => progressBar(row.progress) || row.reason },
       chosen === "dead" ? { key: "pick", title: "", actions: true, make: pick } : { key: "action", title: "", actions: true, make: cancelButton },
     ],
   });

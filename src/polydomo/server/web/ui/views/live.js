@@ -2,7 +2,7 @@
 
 import { LANE, SPAN, hit, laneCanvas } from "../charts/lanes.js";
 import { h, put, setText } from "../dom.js";
-import { data, subscribe, text } from "../feed.js";
+import { data, get, subscribe, text } from "../feed.js";
 import { clock, compare, count, duration } from "../format.js";
 import { cli, empty, heading, name, requestLink, state, toggle } from "../parts.js";
 
@@ -33,7 +33,7 @@ export function show(place) {
   place.append(heading("Live", toggle("Pause", "Continue", true, (on) => { running = on; })), legend(), stream, blank, detail, note);
 
   function take(message) {
-    ahead = Date.parse(message.time) - Date.now();
+    if (message.time) ahead = Date.parse(message.time) - Date.now();
     skipped += message.skipped || 0;
     for (const one of message.requests) {
       const end = Date.parse(one.ended);
@@ -87,6 +87,16 @@ export function show(place) {
     chosen = chosen < 0 ? bars.length - 1 : Math.min(bars.length - 1, Math.max(0, chosen + step));
     describe(bars[chosen]);
   });
+  /** What ended before the page was opened: the journal has it, if there is one. */
+  async function before() {
+    const [found, workers] = await Promise.all([get("/v1/finished?from=-1m&limit=500"), get("/v1/workers")]);
+    const names = new Map(workers.map((row) => [row.worker, row.name]));
+    const seen = new Set(bars.map((bar) => bar.request));
+    take({ requests: found.requests.filter((row) => !seen.has(row.request)).map((row) => ({ ...row, ended: row.time, worker_name: names.get(row.worker) || "" })) });
+    bars.sort((a, b) => a.end - b.end);
+  }
+
+  before().catch(() => {}); // without a journal, the picture begins now
   const timer = setInterval(draw, REDRAW);
   const end = subscribe("monitor.ended", (_topic, frames) => running && take(JSON.parse(text(frames))));
   draw();

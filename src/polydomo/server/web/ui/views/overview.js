@@ -54,9 +54,9 @@ export function show(place, _parameter, query) {
     verdict.className = `verdict ${worst}`;
     setText(verdict, rows.length ? plural(rows.length + (found.more || 0), "problem") : "✓ Nothing is wrong");
     list.hidden = !rows.length;
-    const shown = all ? rows : rows.slice(0, SHOWN);
+    const shown = all || rows.length === SHOWN + 1 ? rows : rows.slice(0, SHOWN);
     const rest = rows.length - shown.length;
-    put(list, shown.map(problem), rest ? h("li", { class: "problem" }, h("button", { type: "button", onclick: () => { all = true; showProblems(found); } }, `Show ${count(rest)} more`)) : null);
+    put(list, shown.map(problem), rest ? h("li", { class: "problem more" }, h("button", { type: "button", onclick: () => { all = true; showProblems(found); } }, `Show ${count(rest)} more`)) : null);
   }
 
   const ends = [

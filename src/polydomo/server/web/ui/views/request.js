@@ -22,7 +22,7 @@ export function show(place, id) {
       const found = await get(`/v1/requests/${encodeURIComponent(id)}`);
       if (ended) return;
       const open = !found.outcome;
-      put(actions, open ? h("button", { type: "button", onclick: () => cancelRequest(found.request || id) }, "Cancel") : null, h("a", { class: "button", href: address("logs", "", { request: found.request || id }) }, "Its log records"));
+      put(actions, open && found.protocol !== "job" ? h("button", { type: "button", onclick: () => cancelRequest(found.request || id) }, "Cancel") : null, h("a", { class: "button", href: address("logs", "", { request: found.request || id }) }, "Its log records"));
       const spans = open ? openSpans(found) : (found.spans || []).filter((span) => span.end_us !== undefined);
       put(story, details(found), spans.length ? waterfall(spans) : null, steps(found));
       if (open) timer = setTimeout(load, 1000);
@@ -48,16 +48,17 @@ function openSpans(found) {
 function details(found) {
   return facts([
     ["Service", found.service ? serviceLink(found.service) : ""],
-    ["Outcome", found.outcome ? [state(found.outcome), found.reason ? ` ${found.reason}` : ""] : state(found.state || "open")],
+    [found.outcome ? "Outcome" : "State", found.outcome ? [state(found.outcome), found.reason ? ` ${found.reason}` : ""] : state(found.state || "open")],
     ["Why", found.why],
     ["Progress", progressBar(found.progress)],
     ["Accepted", found.accepted ? clock(found.accepted) : ""],
-    ["Total", duration(found.total_us ?? found.age_us)],
+    [found.outcome ? "Total" : "Age", duration(found.total_us ?? found.age_us)],
     ["Waited", found.wait_us === undefined ? "" : duration(found.wait_us)],
     ["Attempts", found.attempts],
     ["Client", found.client ? h("a", { href: address("requests", "", { show: "finished", client: found.client }) }, `${found.client}${found.protocol ? ` (${found.protocol})` : ""}`) : ""],
     ["Client's id", found.client_id ? h("span", { class: "mono" }, printable(found.client_id)) : ""],
     ["Principal", found.principal],
+    ["Group", found.group],
     ["Worker", found.worker],
     ["Size", found.request_bytes ? bytes(found.request_bytes) : ""],
     ["Job", found.job ? jobLink(found.job) : ""],

@@ -54,16 +54,17 @@ function showOpen(place, now) {
     descending: true,
     nothing: empty("No request is open. Finished ones are under Finished. Make one:", cli('call upper "hello, world"')),
     columns: [
-      { key: "request", title: "Request", grow: 25, cell: (row) => requestLink(row.request) },
-      { key: "service", title: "Service", grow: 35, cell: (row) => serviceLink(row.service) },
+      { key: "request", title: "Request", grow: 22, cell: (row) => requestLink(row.request) },
+      { key: "service", title: "Service", grow: 28, cell: (row) => serviceLink(row.service) },
       { key: "state", title: "State", cell: (row) => state(row.state) },
       { key: "age", title: "Age", number: true, sort: (row) => row.age_us, cell: (row) => duration(row.age_us) },
-      { key: "why", title: "Why", grow: 40, long: true, cell: (row) => progressBar(row.progress) || row.why },
+      { key: "why", title: "Why", grow: 50, long: true, cell: (row) => progressBar(row.progress) || row.why },
+      { key: "group", title: "Group", grow: 15, wide: true, extra: true },
       { key: "attempts", title: "Attempts", number: true, wide: true, extra: true, cell: (row) => count(row.attempts) },
       { key: "client", title: "Client", wide: true },
       { key: "worker", title: "Worker", wide: true },
       { key: "protocol", title: "Protocol", wide: true },
-      { key: "action", title: "", actions: true, make: (row) => ({ element: h("button", { type: "button", class: "small", onclick: () => cancelRequest(row.request) }, "Cancel"), update() {} }) },
+      { key: "action", title: "", actions: true, make: (row) => ({ element: h("button", { type: "button", class: "small", hidden: row.protocol === "job", onclick: () => cancelRequest(row.request) }, "Cancel"), update() {} }) },
     ],
   });
   place.append(errors, requests.element);

@@ -7,7 +7,7 @@ import { h, put, setText } from "../dom.js";
 import { get } from "../feed.js";
 import { clock, count, duration, plural } from "../format.js";
 import { address } from "../pages.js";
-import { empty, explain, facts, filters, heading, jobLink, name, section, serviceLink, state } from "../parts.js";
+import { empty, explain, facts, filters, heading, name, progressBar, section, serviceLink, state } from "../parts.js";
 import { table } from "../table.js";
 
 export const title = "Flow";
@@ -58,7 +58,7 @@ async function look(run) {
     const row = open.get(node.number);
     const next = row ? row.state : isReleased(run, node.number) ? "queued" : "waiting";
     if (node.state !== next) node.state = next;
-    if (row) Object.assign(node, { attempts: row.attempts, started: row.started });
+    if (row) Object.assign(node, { attempts: row.attempts, started: row.started, progress: row.progress });
   }
   return true;
 }
@@ -166,7 +166,7 @@ export function show(place, id, query) {
         { key: "created", title: "Released", wide: true, extra: true, cell: (node) => (node.created ? clock(node.created) : "–") },
         { key: "ended", title: "Ended", wide: true, cell: (node) => (node.ended ? clock(node.ended) : "–") },
         { key: "took", title: "Took", number: true, hint: "From its release to its end", sort: took, cell: (node) => tookText(node) || "–" },
-        { key: "reason", title: "Reason", grow: 35, long: true, cell: (node) => node.reason },
+        { key: "reason", title: "Progress, reason", grow: 35, long: true, cell: (node) => (node.state === "running" && progressBar(node.progress)) || node.reason },
         { key: "trace", title: "Trace", cell: (node) => (hasJob(node) ? h("a", { href: traceOf(node) }, "requests") : "–") },
       ],
     });

@@ -5,11 +5,11 @@ import { rangeOf } from "../charts/range.js";
 import { h, put } from "../dom.js";
 import { get } from "../feed.js";
 import { finishedRequests } from "../finished.js";
-import { ago, count, duration } from "../format.js";
+import { ago, bytes, count, duration } from "../format.js";
 import { serviceState } from "../health.js";
 import { TILES, charts, figuresOf, tiles } from "../history.js";
 import { address } from "../pages.js";
-import { cli, empty, explain, facts, filters, heading, name, requestLink, section, state } from "../parts.js";
+import { cli, empty, explain, facts, filters, heading, limitsText, name, requestLink, section, state } from "../parts.js";
 import { poll } from "../poll.js";
 import { table } from "../table.js";
 import { logList } from "./logs.js";
@@ -30,9 +30,9 @@ export function show(place, service, query) {
   const body = h("div");
   place.append(h("p", { class: "back" }, h("a", { href: "#/services" }, "← Services")), heading([name(service), word], actions.element), notice, tabs.element, body);
   const end = TABS[tab][1](body, service, query);
-  const stop = poll(() => `/v1/services/${encodeURIComponent(service)}`, ({ service: row }) => {
+  const stop = poll(() => `/v1/services/${encodeURIComponent(service)}`, ({ service: row, why }) => {
     actions.element.hidden = tabs.element.hidden = body.hidden = !row;
-    put(notice, row ? diagnosis(row) : unknown(service));
+    put(notice, row ? [row.limits ? h("p", { class: "note" }, `Limit: ${limitsText(row.limits)}`) : null, diagnosis(row, why)] : unknown(service));
     put(word, row ? state(serviceState(row), row.cause) : null);
     if (row) actions.update(row);
   }, notice);
@@ -42,16 +42,14 @@ export function show(place, service, query) {
   };
 }
 
-/** A sentence about a service that is not well, and what helps. */
-function diagnosis(row) {
-  const busy = row.workers - (row.idle ?? row.workers);
+/** A sentence about a service that is not well, and what helps. `why` is the broker's word about its oldest waiting request. */
+function diagnosis(row, why) {
   const wait = row.queued === 1 ? "1 request waits" : `${count(row.queued)} requests wait`;
   if (row.state === "paused") return warning(`Paused: ${wait} until it is resumed.`);
   if (row.state === "drained") return warning("Drained: new requests are rejected until it is resumed.");
-  if (!row.workers && row.queued) return warning(`No worker offers it, and ${wait}.`);
-  const all = row.workers === 1 ? "Its only worker is" : `All ${count(row.workers)} workers are`;
-  if (row.queued && busy >= row.workers) return warning(`${all} busy, and ${wait}, the oldest for ${duration(row.oldest_wait_us)}. More workers, or workers with more slots, shorten the wait.`);
-  return null;
+  if (!row.queued || !why) return null;
+  const help = / busy/.test(why) ? "More workers, or workers with more slots, shorten the wait." : row.limits && row.workers ? "Its limit decides how many run." : "";
+  return warning(`${wait}, the oldest for ${duration(row.oldest_wait_us)}: ${why}. ${help}`);
 }
 
 const warning = (text) => h("p", { class: "verdict warn" }, text);
@@ -127,7 +125,9 @@ function showSettings(place, service) {
   const limits = h("div", null, "Loading …");
   const schema = h("div");
   place.append(section("Limits", limits), section("Schema", schema));
-  get(`/v1/services/${encodeURIComponent(service)}`).then(({ limits: found }) => put(limits, facts(Object.entries(found || {}).map(([key, value]) => [key.replace(/_us$/, "").replaceAll("_", " "), limit(key, value)])))).catch((error) => put(limits, explain(error)));
+  const named = /^[\w.-]+$/.test(service) ? service : "NAME";
+  get(`/v1/services/${encodeURIComponent(service)}`).then(({ service: row, limits: found }) => put(limits, facts([["running, started", limitsText(row && row.limits) || "no limit"], ...Object.entries(found || {}).map(([key, value]) => [key.replace(/_(us|bytes)$/, "").replaceAll("_", " "), limit(key, value)])]),
+    empty("Limit how many of its requests run at the same time, or start in a time:", cli(`limit ${named} --running 5 --rate 90/10s --per group`)))).catch((error) => put(limits, explain(error)));
   get(`/v1/schema/${encodeURIComponent(service)}`).then((found) => put(schema, found ? h("pre", null, JSON.stringify(found, null, 2)) : empty("No worker describes its parameters. A Python function with type annotations does.")))
     .catch((error) => put(schema, explain(error)));
   return null;
@@ -137,7 +137,7 @@ function limit(key, value) {
   if (value === null) return "none";
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "object") return Object.entries(value).filter(([, one]) => one !== null && one !== "").map(([name, one]) => `${name.replaceAll("_", " ")} ${one}`).join(", ") || "none";
-  return key.endsWith("_us") ? duration(value) : typeof value === "number" ? count(value) : String(value);
+  return key.endsWith("_us") ? duration(value) : key.endsWith("_bytes") ? bytes(value) : typeof value === "number" ? count(value) : String(value);
 }
 
 function showTry(place, service) {

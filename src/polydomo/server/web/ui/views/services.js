@@ -4,19 +4,13 @@ import { h } from "../dom.js";
 import { serviceActions } from "../actions.js";
 import { count, duration, percent, rate } from "../format.js";
 import { errorShare, serviceState } from "../health.js";
-import { cli, empty, heading, state } from "../parts.js";
+import { cli, empty, heading, limitsText, state } from "../parts.js";
 import { poll } from "../poll.js";
 import { table } from "../table.js";
 
 export const title = "Services";
 
 const latency = (us) => (us ? duration(us) : "–"); // nothing was answered in the last second
-// "5 running, 90/10s per group"; nothing without limits
-const limitsText = (limits) => {
-  if (!limits) return "–";
-  const said = [limits.running ? `${limits.running} running` : "", limits.rate ?? ""].filter(Boolean).join(", ");
-  return limits.per === "service" ? said : `${said} per ${limits.per}`;
-};
 const RANK = { failing: 0, registering: 1, lost: 1, paused: 2, drained: 2, late: 3, "all-busy": 4, ready: 5 };
 
 export function show(place) {
