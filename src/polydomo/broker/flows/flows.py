@@ -26,6 +26,7 @@ class Flows:
         self.running: dict[str, FlowRow] = {}
         self.failed: dict[str, FlowRow] = {}  # the last ones that failed, until they are retried or removed
         self._settling: set[str] = set()  # flows with a ``Settle`` under way
+        self._unsettled: set[str] = set()  # of those: flows in which another transaction has left something to do meanwhile
         self._doubtful: set[str] = set()  # flows of which an answer may have been lost
         self._watchers: dict[str, list[Watcher]] = {}
         # Nodes and edges of flows that grow, with those that are being stored.
@@ -40,6 +41,7 @@ class Flows:
         self._sizes.clear()
         self._doubtful.clear()
         self._settling.clear()
+        self._unsettled.clear()
         self._count()
         for row in rows:
             self._next(row.id)
@@ -73,6 +75,7 @@ class Flows:
         self._sizes.clear()
         self.failed.clear()
         self._settling.clear()
+        self._unsettled.clear()
         watchers, self._watchers = self._watchers, {}
         for waiting in watchers.values():
             for wake in waiting:
@@ -197,7 +200,10 @@ class Flows:
 
     def _next(self, id: str) -> None:
         """Does the next slice of what is left to do in a flow."""
-        if id in self._settling or not self.jobs.leads:
+        if not self.jobs.leads:
+            return
+        if id in self._settling:  # its transaction may have been before the one that left something to do
+            self._unsettled.add(id)
             return
         self._settling.add(id)
         op = Settle(id, self.jobs.runner.now())
@@ -206,8 +212,12 @@ class Flows:
 
         def done(_: Op) -> None:
             self._settling.discard(id)
+            left = id in self._unsettled
+            self._unsettled.discard(id)
             if op.error is None:
                 self.settled(op.settled)
+            if left and id in self.running:
+                self._next(id)
 
         op.then = done
         self.jobs.put(op)
