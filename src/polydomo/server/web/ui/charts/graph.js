@@ -85,7 +85,7 @@ export function graph({ boxes, links }, describe, href, open) {
       if (counts) {
         one.meter.update(counts, total);
         const worst = counts.dead ? sign("bad", `${count(counts.dead)} dead`) : counts.running ? sign("active", `${count(counts.running)} running`) : null;
-        put(one.word, h("span", { class: "note" }, `${count(counts.done || 0)} done`), worst);
+        put(one.word, worst, h("span", { class: "note rest" }, `${count(counts.done || 0)} done`));
       } else put(one.word, state(found.state, found.cause), found.note ? h("span", { class: "note" }, found.note) : null);
     }
   }
