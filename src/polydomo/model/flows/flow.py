@@ -126,9 +126,9 @@ class Flow:
         group: str = "",
     ) -> FlowNode:
         """``call`` with its arguments in a list and a dictionary, whose names may be those of options of ``call``."""
-        if len(self.nodes) >= MAX_FLOW_NODES:
-            raise SettingError(f"flow {self.name!r}: the limit is {MAX_FLOW_NODES:,} nodes (MAX_FLOW_NODES)")
         node = FlowNode(self, len(self.nodes), name or self._new_name(service))
+        if len(self.nodes) >= MAX_FLOW_NODES:
+            raise SettingError(f"node {node.name!r}: the flow has more than {MAX_FLOW_NODES:,} nodes (MAX_FLOW_NODES)")
         if node.name in self._by_name:
             raise SettingError(f"node {node.name!r}: the flow has another node with this name")
         if len(node.name.encode("utf-8", "surrogateescape")) > MAX_NODE_NAME:
