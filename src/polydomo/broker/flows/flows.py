@@ -26,7 +26,7 @@ class Flows:
         self.running: dict[str, FlowRow] = {}
         self.failed: dict[str, FlowRow] = {}  # the last ones that failed, until they are retried or removed
         self._settling: set[str] = set()  # flows with a ``Settle`` under way
-        self._unsettled: set[str] = set()  # of those: flows in which another transaction has left something to do meanwhile
+        self._unsettled: set[str] = set()  # of those: flows in which another transaction has left work
         self._doubtful: set[str] = set()  # flows of which an answer may have been lost
         self._watchers: dict[str, list[Watcher]] = {}
         # Nodes and edges of flows that grow, with those that are being stored.
