@@ -263,7 +263,9 @@ def main() -> int:
     parser.add_argument("--reuse", action="store_true", help="only measure a second start")
     parser.add_argument("--work", type=float, default=0.0, help="seconds that each node takes, with --reuse")
     parser.add_argument("--beside", type=int, default=0, metavar="NODES", help="only measure another client")
-    parser.add_argument("--realtime", action="store_true", help="with --beside and --reuse: run before all other processes; needs root")
+    parser.add_argument(
+        "--realtime", action="store_true", help="with --beside and --reuse: run before all other processes; needs root"
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--probe", help=argparse.SUPPRESS)
     parser.add_argument("--file", help=argparse.SUPPRESS)
