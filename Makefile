@@ -1,8 +1,12 @@
 # Every target sets itself up: the first run makes .venv and installs into it, later runs find it done and need no network.
 
-# `make test PYTHON=python3.12` has an environment of its own, .venv-3.12.
-OTHER := $(if $(PYTHON),$(shell '$(PYTHON)' -c 'import sys; print("-%d.%d" % sys.version_info[:2])' 2>/dev/null))
-$(if $(PYTHON),$(if $(OTHER),,$(error PYTHON=$(PYTHON) does not run: name a Python 3.11 or newer)))
+# `make test PYTHON=python3.12` has an environment of its own, .venv-3.12. A name that does not run is looked up in pyenv, which runs only the
+# versions that were chosen. What is found: "-3.12 PATH".
+FOUND := $(if $(PYTHON),$(shell for python in '$(PYTHON)' "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/*/bin/'$(PYTHON)'; do \
+	"$$python" -c 'import sys; print("-%d.%d" % sys.version_info[:2], sys.executable)' 2>/dev/null && break; done))
+$(if $(PYTHON),$(if $(FOUND),,$(error PYTHON=$(PYTHON) does not run: name a Python 3.11 or newer)))
+OTHER := $(firstword $(FOUND))
+CHOSEN := $(wordlist 2,99,$(FOUND))
 VENV := .venv$(OTHER)
 REAL := .venv-real$(OTHER)
 PY := $(VENV)/bin/python
@@ -177,7 +181,7 @@ $(REAL)/done: tests/real/install.py | $(PY)
 # The first interpreter that is new enough and can make a virtual environment. A name that is found may still not run
 # (pyenv's shims), so each is asked. PYTHON=... settles it by hand.
 $(PY):
-	@for python in $(if $(PYTHON),'$(PYTHON)',python3.11 python3 python3.12 python3.13 python3.14 python); do \
+	@for python in $(if $(CHOSEN),'$(CHOSEN)',python3.11 python3 python3.12 python3.13 python3.14 python); do \
 		if "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 			echo "==> Making $(VENV) with $$("$$python" -V 2>&1)"; \
 			rm -f $(VENV)/.base $(VENV)/.core $(VENV)/.all $(VENV)/.compiler; \
