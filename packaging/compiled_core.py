@@ -26,6 +26,7 @@ LAYERS = ("wire", "model", "protocols", "web", "broker")  # compiled as a whole
 # Hot modules of other layers.
 HOT = (
     "journal/recording/chunk.py",
+    "journal/recording/client_ids.py",
     "journal/files/columns.py",
     "journal/recording/recorder.py",
     "journal/recording/trace_origin.py",

@@ -256,7 +256,6 @@ COST_ENTRY: Final = 1_500  # An entry of the catalog.
 COST_VALUE: Final = 500
 COST_RECORD: Final = 600  # A log record.
 COST_JOB: Final = 1_000  # An open job.
-COST_CLIENT_ID: Final = 200  # The id of a request in the journal, until it is written.
 COST_EVENT: Final = 500  # An event of the journal that is not packed, until it is written.
 
 # --- monitoring -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from polydomo.journal import schema
+from polydomo.journal.files.id_texts import id_texts
 from polydomo.journal.ids import ALPHABET, NUMBER_CHARACTERS, TIME_CHARACTERS, run_name
 from polydomo.journal.recording.chunk import (
     ACCEPTED,
@@ -137,8 +138,11 @@ class ColumnValues(SourceValues):
                 return values.copy().view(np.float64)
             return int(values[0]) if name in _OFTEN_SAME and (values == values[0]).all() else values.copy()
         if name in form.tables:
-            table = getattr(self.chunk, form.tables[name])
             nothing = table_default(name)
+            if name == "client_id":
+                ids = self.chunk.client_ids
+                return id_texts(ids, self.events[:, 0]) if ids else nothing
+            table = getattr(self.chunk, form.tables[name])
             return _listed([table.get(n, nothing) for n in self.events[:, 0].tolist()]) if table else nothing
         found = getattr(USUAL_END, name) if self.more is None else _listed([getattr(one, name) for one in self.more])
         if name == "message_rows":
@@ -192,6 +196,8 @@ class ColumnValues(SourceValues):
         if isinstance(values, np.ndarray):
             known = pa.array([text(name) for name in self.chunk.services], pa.string())
             return pa.DictionaryArray.from_arrays(pa.array(values.astype(np.int32)), known)
+        if isinstance(values, pa.Array):
+            return values
         if isinstance(values, int):
             return text(list(self.chunk.services)[values])
         return _names(values) if isinstance(values, list) else text(values)

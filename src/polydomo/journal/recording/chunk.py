@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from polydomo import limits
 from polydomo.journal import histogram, schema
 from polydomo.journal.ids import RequestId
+from polydomo.journal.recording.client_ids import ClientIds
 from polydomo.journal.schema import MESSAGES, REQUESTS, TIME
 from polydomo.journal.source import GIVEN, SourceValues
 from polydomo.journal.source import fields as fields_of
@@ -248,13 +249,13 @@ class Chunk:
         self.allowed: dict[int, int] = {}  # by the sequence number of an ACCEPTED or DISPATCHED, with access control
         # By that of an ACCEPTED that the broker itself or a bridge sent: its principal.
         self.origins: dict[int, str] = {}
-        self.client_ids: dict[int, bytes] = {}  # by the sequence number of an ACCEPTED or ENDED
+        self.client_ids = ClientIds()  # by the sequence number of an ACCEPTED or ENDED
         self.more: dict[int, Any] = {}  # EndDetails, by the sequence number of the ENDED
 
     def memory(self) -> int:
         """Its size in bytes, estimated."""
         packed = len(self.accepted) + len(self.dispatched) + len(self.ended)
-        ids = limits.COST_CLIENT_ID * len(self.client_ids)
+        ids = self.client_ids.memory()
         return packed + self.body_bytes + ids + limits.COST_EVENT * (len(self.steps) + len(self.more))
 
 
@@ -368,11 +369,14 @@ def rows(run: Run, chunk: Chunk, who: Callable[[int], Peer], kinds: "tuple[str, 
 def _unpacked(chunk: Chunk, packed: bytearray, form: Form) -> Iterator[Row]:
     """The fields of packed events one by one, with the names of their services."""
     services = list(chunk.services)
+    tables: dict[str, dict[int, Any]] = {}
+    for name, table in form.tables.items():
+        tables[name] = chunk.client_ids.by_seq() if table == "client_ids" else getattr(chunk, table)
     for values in form.struct.iter_unpack(bytes(packed)):  # of a copy: an array cannot grow while it is read
         fields = dict(zip(form.packed, values, strict=True))
         fields["service"] = services[fields["service"]]
-        for name, table in form.tables.items():
-            fields[name] = getattr(chunk, table).get(fields["seq"], table_default(name))
+        for name, found in tables.items():
+            fields[name] = found.get(fields["seq"], table_default(name))
         yield fields
 
 

@@ -186,7 +186,7 @@ class JournalRecorder(Recorder):
     def _client_id(self, seq: int, request: Request) -> None:
         identity = request.session.client_id_of(request)
         if identity:
-            self.chunk.client_ids[seq] = identity[: limits.JOURNAL_CLIENT_ID]
+            self.chunk.client_ids.add(seq, identity[: limits.JOURNAL_CLIENT_ID])
 
     def dispatched(self, request: Request, worker: Worker) -> None:
         service = request.service
