@@ -1,6 +1,8 @@
 """The manifests of packaging/kubernetes: against Kubernetes's schemas, the settings, and a real broker's answers."""
 
+import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +12,15 @@ import jsonschema
 import pytest
 import yaml
 
+import polydomo
 from polydomo.server.settings import settings
-from tests.cli.shell import Broker, script
+from tests.cli.shell import PATIENCE, Broker, script
 from tests.packaging.kubernetes.schemas import RELEASES, validate
 from tests.plain_http import http_client
+from tests.ports import free_port
+from tests.stores.conftest import postgres
+
+__all__ = ["postgres"]
 
 PLACE = Path(__file__).parents[2] / "packaging" / "kubernetes"
 OVERLAYS = ("one", "two", "monitoring", "worker")
@@ -141,3 +148,38 @@ def test_kustomize_builds_the_overlays(overlay: str, tmp_path: Path) -> None:
 def test_haproxy_accepts_its_configuration() -> None:
     words = ["haproxy", "-c", "-f", str(PLACE / "two" / "haproxy.cfg")]
     subprocess.run(words, check=True, capture_output=True, timeout=60)
+
+
+def leading(ports: list[int], port: int) -> str:
+    """two/haproxy.cfg for brokers at these ports of this machine."""
+    text = (PLACE / "two" / "haproxy.cfg").read_text()
+    text = re.sub(r"resolvers cluster\n(  .*\n)+", "", text).replace(" resolvers cluster init-addr none", "")
+    text = text.replace("bind :5246", f"bind 127.0.0.1:{port}")
+    for number, own in enumerate(ports):
+        text = text.replace(f"polydomo-{number}.polydomo-pods:5246", f"127.0.0.1:{own}")
+    return text
+
+
+@pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
+@pytest.mark.xdist_group("postgres")
+def test_haproxy_leads_to_the_broker_that_leads(postgres: Any, tmp_path: Path) -> None:
+    store = ("--store", postgres.database("haproxy"))
+    leads = "this broker is the leader for jobs"
+    with Broker(tmp_path / "0", *store) as first:
+        first.logged(leads)
+        with Broker(tmp_path / "1", *store) as second:
+            port = free_port()
+            config = tmp_path / "haproxy.cfg"
+            config.write_text(leading([int(broker.url.rpartition(":")[2]) for broker in (first, second)], port))
+            haproxy = subprocess.Popen(["haproxy", "-db", "-f", str(config)], stderr=subprocess.DEVNULL)
+            try:
+                with polydomo.Client(f"tcp://127.0.0.1:{port}", timeout=PATIENCE) as client:
+                    job = client.submit_job("upper", "kept")
+                    assert first.ask("jobs")
+                    first.send(signal.SIGKILL)
+                    second.logged(leads)
+                    with second.worker("upper", "--", "tr", "a-z", "A-Z"):
+                        assert client.result(job, wait=PATIENCE).text == "KEPT"
+            finally:
+                haproxy.terminate()
+                haproxy.wait()

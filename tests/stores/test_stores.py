@@ -264,6 +264,7 @@ def test_only_one_broker_gets_the_lease_and_the_other_is_fenced(case: Case) -> N
         other.release(taken.epoch)
         again = case.backend.acquire("a", "tcp://a", 60.0)
         assert again.mine and again.epoch > taken.epoch
+        assert not other.acquire("a", "tcp://b", 60.0).mine  # another broker that was given the same name
         restarted = other.acquire("a", "tcp://a", 60.0)  # the same broker after a restart
         assert restarted.mine and restarted.epoch > again.epoch
     finally:

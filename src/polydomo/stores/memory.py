@@ -60,7 +60,8 @@ class MemoryBackend(Backend):
 
     def acquire(self, owner: str, address: str, seconds: float) -> Lease:
         tables = self.tables
-        if self.shared and tables.owner not in ("", owner) and self.now < tables.expires:
+        mine = (tables.owner, tables.address) == (owner, address)
+        if self.shared and tables.owner and not mine and self.now < tables.expires:
             return Lease(tables.epoch, tables.address, False)
         tables.epoch += 1
         tables.owner = owner

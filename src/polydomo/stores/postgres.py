@@ -226,7 +226,8 @@ class PostgresBackend(Backend):
                 if row is None:
                     raise StoreError(UNAVAILABLE, f"the job store {self.url} has no lease row; create the tables again")
                 epoch, holder, place, valid = row
-                if valid and holder not in ("", owner):
+                # The name alone is not enough: brokers that were given one name would take the lease from each other without end.
+                if valid and holder and (holder, place) != (owner, address):
                     return Lease(epoch, place, False)
                 connection.execute(
                     "UPDATE polydomo.lease SET epoch = %s, owner = %s, address = %s, "
