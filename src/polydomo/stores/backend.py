@@ -37,7 +37,8 @@ class Backend:
         raise NotImplementedError
 
     def acquire(self, owner: str, address: str, seconds: float) -> Lease:
-        """Takes the lease for ``seconds`` if it is free, has expired or is already held by this broker. A new holder gets a new epoch."""
+        """Takes the lease for ``seconds`` if it is free, has expired or is already held by this broker, which is one with the same name and
+        address. A new holder gets a new epoch."""
         raise NotImplementedError
 
     def renew(self, epoch: int, seconds: float) -> bool:
