@@ -48,6 +48,15 @@ def test_a_service_that_fails_a_share_of_its_requests(good: int, bad: int, sever
     assert found(world) == []
 
 
+def test_services_that_fail_the_largest_share_come_first() -> None:
+    rows = [
+        {**problems.problem("failing", "warning", "", "", service, failed), "of": requests}
+        for service, failed, requests in (("many", 200, 2000), ("often", 5, 25), ("seldom", 60, 900))
+    ]
+    merged: Any = problems.merged([{"time": "", "problems": rows}])
+    assert [row["service"] for row in merged["problems"]] == ["often", "many", "seldom"]
+
+
 def test_few_failures_are_no_problem() -> None:
     world = World()
     client, worker = world.client(), world.worker()

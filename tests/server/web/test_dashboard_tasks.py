@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -154,6 +155,12 @@ def test_what_a_client_sent(browser: Any, plant: Plant) -> None:
         one.page.wait_for_function("location.hash.includes('service=paint')")
         rows.first.wait_for()
         assert rows.count() == 20 and {row.split("\n")[0] for row in rows.all_inner_texts()}
+        earlier = datetime.now() - timedelta(minutes=30)  # in the zone of the browser
+        one.page.get_by_label("until").fill(earlier.strftime("%Y-%m-%dT%H:%M"))
+        one.page.wait_for_selector("main >> text=No request in this time matches.")
+        one.page.get_by_label("until").fill((earlier + timedelta(minutes=60)).strftime("%Y-%m-%dT%H:%M"))
+        rows.first.wait_for()
+        assert rows.count() == 20
         one.page.click(".filters >> text=Failed")
         one.page.wait_for_function("location.hash.includes('show=failed')")
         rows.first.wait_for()

@@ -281,6 +281,7 @@ def request_row(state: State, request: Request) -> Row:
         "client_id": text(request.session.client_id_of(request)[:JOURNAL_CLIENT_ID]),
         "protocol": request.session.protocol,
         "group": text(request.options.group),
+        "principal": request.origin,
         "state": _state(request),
         "state_since": iso_time(state.wall + since),
         "state_us": microseconds(state.now - since),

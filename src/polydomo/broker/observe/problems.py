@@ -298,8 +298,11 @@ def _shown(rows: "list[Row]", time: object) -> Row:
 
 
 def _rank(row: Row) -> "tuple[int, int, int]":
-    count = row["count"]
-    return int(row["severity"] != ERROR), KINDS.index(str(row["kind"])), -count if isinstance(count, int) else 0
+    count, whole = row["count"], row["of"]
+    size = count if isinstance(count, int) else 0
+    if row["kind"] == FAILING and isinstance(whole, int) and whole:
+        size = 1_000_000 * size // whole  # by the share that fails
+    return int(row["severity"] != ERROR), KINDS.index(str(row["kind"])), -size
 
 
 def merged(parts: "list[object]") -> object:

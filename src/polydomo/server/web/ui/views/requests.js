@@ -3,7 +3,7 @@
 import { cancelRequest } from "../actions.js";
 import { h } from "../dom.js";
 import { finishedRequests } from "../finished.js";
-import { count, duration } from "../format.js";
+import { count, duration, printable } from "../format.js";
 import { address } from "../pages.js";
 import { cli, empty, filters, heading, progressBar, requestLink, serviceLink, state } from "../parts.js";
 import { poll } from "../poll.js";
@@ -13,20 +13,22 @@ export const title = "Requests";
 
 const KINDS = [["open", "Open"], ["finished", "Finished"], ["failed", "Failed"], ["slow", "Slow"]];
 const SINCE = [["15m", "last 15 min"], ["1h", "last hour"], ["6h", "last 6 h"], ["24h", "last 24 h"], ["7d", "last 7 days"]];
+const UNITS = { m: 60e3, h: 3600e3, d: 86400e3 };
 const FIELDS = [["service", "Service"], ["client", "Client (c7 or address)"], ["principal", "Principal"], ["worker", "Worker (w3)"], ["id", "Any id: request, job, client's own, trace"]];
 
 export function show(place, _parameter, query) {
   const kind = KINDS.some(([key]) => key === query.get("show")) ? query.get("show") : query.has("show") || [...query.keys()].length === 0 ? "open" : "finished";
-  const now = Object.fromEntries([...FIELDS.map(([key]) => key), "from", "slower"].map((key) => [key, query.get(key) || ""]));
+  const now = Object.fromEntries([...FIELDS.map(([key]) => key), "from", "to", "slower"].map((key) => [key, query.get(key) || ""]));
   const tabs = filters("Which requests", KINDS.map(([key, title]) => ({ key, title, href: address("requests", "", { ...now, show: key }) })));
   tabs.select(kind);
   const inputs = FIELDS.map(([key, title]) => h("input", { type: key === "service" ? "search" : "text", name: key, placeholder: title, "aria-label": title, value: now[key], autocomplete: "off", spellcheck: "false" }));
   const since = kind === "open" ? null : h("select", { name: "from", "aria-label": "Time", onchange: () => apply() }, SINCE.map(([value, text]) => h("option", { value, selected: value === (now.from || "1h") }, text)));
+  const until = since && h("label", null, "until ", h("input", { type: "datetime-local", name: "to", value: now.to, onchange: () => apply() }));
   const slower = kind === "slow" ? h("input", { type: "text", name: "slower", class: "short", "aria-label": "Slower than", title: "Slower than", value: now.slower || "500ms" }) : null;
   const form = h("form", { class: "find many", onsubmit: (event) => {
     event.preventDefault();
     apply();
-  } }, since, slower ? h("label", null, "slower than ", slower) : null, inputs, h("button", { class: "primary" }, "Search"), FIELDS.some(([key]) => now[key]) ? h("a", { href: address("requests", "", { show: kind }) }, "Clear") : null);
+  } }, since, until, slower ? h("label", null, "slower than ", slower) : null, inputs, h("button", { class: "primary" }, "Search"), now.to || FIELDS.some(([key]) => now[key]) ? h("a", { href: address("requests", "", { show: kind }) }, "Clear") : null);
   place.append(heading("Requests"), tabs.element, form);
 
   function apply() {
@@ -39,14 +41,20 @@ export function show(place, _parameter, query) {
   if (kind === "open") return showOpen(place, now);
   const requests = finishedRequests("Finished requests", { slowest: kind === "slow", nothing: `No ${kind === "finished" ? "" : `${kind} `}request in this time matches.` });
   place.append(requests.element);
-  load = () => requests.load({ ...now, from: `-${now.from || "1h"}`, state: kind === "failed" ? "failed" : "", slower: kind === "slow" ? now.slower || "500ms" : "" });
+  load = () => requests.load({ ...now, ...times(now.from || "1h", now.to), state: kind === "failed" ? "failed" : "", slower: kind === "slow" ? now.slower || "500ms" : "" });
   load();
   return () => {};
 }
 
+/** The time that is searched: it ends now, or at a time of the reader's zone. */
+function times(span, until) {
+  const end = Date.parse(until);
+  return Number.isNaN(end) ? { from: `-${span}`, to: "" } : { from: new Date(end - Number.parseInt(span, 10) * UNITS[span.at(-1)]).toISOString(), to: new Date(end).toISOString() };
+}
+
 function showOpen(place, now) {
   const errors = h("div");
-  const wanted = (row) => ["service", "client", "worker"].every((key) => !now[key] || String(row[key] || "").includes(now[key])) && (!now.id || [row.request, row.client_id].includes(now.id));
+  const wanted = (row) => ["service", "client", "principal", "worker"].every((key) => !now[key] || String(row[key] || "").includes(now[key])) && (!now.id || [row.request, row.client_id, printable(row.client_id)].includes(now.id));
   const requests = table({
     caption: "Open requests",
     key: (row) => String(row.request),
