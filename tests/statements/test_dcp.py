@@ -103,6 +103,9 @@ def test_a_client_may_become_a_worker_and_still_ask(broker: testing.Broker) -> N
         assert client.hear()[4:] == [b"", b"m", b"", b"done"]
         reply(other, request, b"answer")
         assert both.hear()[4:] == [b"", b"own", b"", b"answer"]
+        both.say(*H, REQUEST, b"other", b"", b"again", b"", b"a request")  # also as a worker
+        reply(other, other.hear(), b"answer")
+        assert both.hear()[4:] == [b"", b"again", b"", b"answer"]
 
 
 def test_requests_are_queued_until_a_worker_is_free(broker: testing.Broker) -> None:

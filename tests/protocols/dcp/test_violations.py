@@ -85,6 +85,8 @@ INVALID: dict[str, Frames] = {
     "type of two bytes": [*H, b"\x02\x00"],
     "type of four bytes, unknown": [*H, b"\x02\x00\x00\x01"],
     "big-endian type": [*H, b"\x00\x00\x00\x02"],
+    "registration of another version": [b"", b"DGBX\x02", REGISTER, b"echo"],
+    "registration without the empty frame": [b"address", b"DGBX\x01", REGISTER, b"echo"],
     "registration without a service": [*H, REGISTER],
     "registration with more": [*H, REGISTER, b"echo", b""],
     "ping with a part": [*H, PING, b""],
