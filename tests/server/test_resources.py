@@ -6,17 +6,20 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from polydomo import limits
 from polydomo.errors import SettingError
+from polydomo.server import resources
 from polydomo.server.resources import need_files, remedy
 from tests.cli import shell
 from tests.server.harness import Broker, wait_for
 from tests.server.raw import Raw, dealer
 
+MEMORY = 96 * limits.MIB
 LIMIT = 256  # files that a broker of these tests may open
 # ``polydomo`` without its check, as if the files were used up just after it
 UNCHECKED = """
@@ -175,3 +178,40 @@ def test_a_start_without_threads_is_one_line_too(tmp_path: Path) -> None:
     line = ends(process, tmp_path)
     assert "cannot start the journal: can't start new thread" in line and "`ulimit -u`" in line
     assert not list(tmp_path.rglob("*.run")), "the run that never began is not left for the next start to recover"
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group with a memory limit of 96 MiB."""
+    for root, file in resources.CGROUPS.values():
+        place = Path(root) / f"polydomo-{os.getpid()}"
+        try:
+            place.mkdir()
+        except OSError:
+            continue
+        try:
+            if (place / file).exists():  # otherwise no control groups are mounted there
+                (place / file).write_text(str(MEMORY))
+                yield place
+                return
+        except OSError:
+            continue
+        finally:
+            place.rmdir()
+    pytest.skip("control groups cannot be made here")
+
+
+def test_the_limit_of_the_control_group_is_the_memory_of_the_broker(group: Path) -> None:
+    inner = group / "inner"  # it has no limit of its own
+    inner.mkdir()
+    try:
+        code = "from polydomo.server.resources import available_memory; print(available_memory())"
+        enter = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
+        for place in (group, inner):
+            words = ["sh", "-c", enter, str(place), sys.executable, "-c", code]
+            done = subprocess.run(
+                words, capture_output=True, text=True, timeout=shell.PATIENCE, env=shell.environment()
+            )
+            assert done.stdout.strip() == str(MEMORY), done.stderr
+    finally:
+        inner.rmdir()

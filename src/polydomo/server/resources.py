@@ -66,10 +66,11 @@ def open_files() -> int:
         return 0
 
 
-CGROUP_FILES = (
-    "/sys/fs/cgroup/memory.max",  # version 2
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",  # version 1
-)
+# Of version 2, and of the controller "memory" of version 1: where the groups are, and the file of a group that has its limit.
+CGROUPS = {
+    "": ("/sys/fs/cgroup", "memory.max"),
+    "memory": ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+}
 UNLIMITED = 1 << 60  # cgroup version 1 reports a huge number if there is no limit
 
 
@@ -90,17 +91,21 @@ def _machine() -> int:
 
 
 def _cgroups() -> list[str]:
-    """The limit files of this process's control groups, from its own group up to the root."""
-    found = list(CGROUP_FILES)
+    """The limit files of this process's control groups, from its own groups up to the roots."""
+    places = {Path(root): file for root, file in CGROUPS.values()}  # a container sees its own group as the root
     try:
-        own = next(line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
-    except (OSError, StopIteration):
-        return found
-    place = Path("/sys/fs/cgroup") / own.strip().lstrip("/")
-    while place != Path("/sys/fs/cgroup") and place.is_relative_to("/sys/fs/cgroup"):
-        found.append(str(place / "memory.max"))
-        place = place.parent
-    return found
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        _, controllers, own = line.split(":", 2)
+        for controller in CGROUPS.keys() & set(controllers.split(",")):
+            root, file = CGROUPS[controller]
+            place = Path(root) / own.strip().lstrip("/")
+            while place != Path(root) and place.is_relative_to(root):
+                places[place] = file
+                place = place.parent
+    return [str(place / file) for place, file in places.items()]
 
 
 def _limit(file: str) -> int:
