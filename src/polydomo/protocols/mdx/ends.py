@@ -75,7 +75,8 @@ class MdxClientEnd(NumberedClientEnd):
         identity = self.last.to_bytes(8, "big")
         self.track(key, identity)  # "The client MUST keep track of REQUEST messages issued"
         command = [REQUEST]
-        within = b"%d" % max(1, ceil(timeout * 1000 - 0.01)) if timeout > 0 else b"0"  # without the error of subtraction
+        # Milliseconds, without the error of the subtraction that made ``timeout``.
+        within = b"%d" % max(1, ceil(timeout * 1000 - 0.01)) if timeout > 0 else b"0"
         if (options.group or options.near) and self.agreed.options:
             command = [WITH]
             named = ((TIME, within), (KEY, options.key), (GROUP, options.group), (NEAR, options.near))
