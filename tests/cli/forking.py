@@ -4,7 +4,7 @@ Starting Python and importing a command takes 0.1 to 0.3 s of processor time, hu
 ``subprocess.Popen`` of a command of polydomo, in all that a test can see from outside: process id, pipes, signals, exit status. The
 process that forks has one thread and runs nothing else; it ends with the process of the tests.
 
-``FRESH_PROCESSES=1`` in the environment turns it off (`make test-long`), and so does every variable of Python that differs from its own.
+``FRESH_PROCESSES=1`` in the environment turns it off (`make test-long`), and so does a variable that decides how Python starts.
 """
 
 import array
@@ -38,16 +38,16 @@ LOADED = (
 MAX_REQUEST = 150_000  # bytes of words and variables in one datagram
 
 
-def _of_python(variables: dict[str, str]) -> dict[str, str]:
-    """What decides how Python starts."""
-    return {name: value for name, value in variables.items() if name.startswith("PYTHON")}
+def _of_loading(variables: dict[str, str]) -> dict[str, str]:
+    """What is read when Python starts, or when the modules are loaded: a shell asks for completions by a variable."""
+    return {name: value for name, value in variables.items() if name.startswith(("PYTHON", "_POLYDOMO"))}
 
 
 class Forks:
     """The process that forks, as seen from the tests."""
 
     def __init__(self) -> None:
-        self.variables = _of_python(dict(os.environ))
+        self.variables = _of_loading(dict(os.environ))
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self.process = subprocess.Popen(
@@ -81,7 +81,7 @@ class Forked(subprocess.Popen[bytes]):
         if (
             os.environ.get("FRESH_PROCESSES")
             or len(request) > MAX_REQUEST
-            or _of_python(variables) != forks().variables
+            or _of_loading(variables) != forks().variables
         ):
             super()._execute_child(args, *more)  # type: ignore[misc]
             return
