@@ -62,7 +62,7 @@ def flow_of(graph: str, size: int, reuse: bool = False, changed: int = 0) -> Flo
     flow = Flow(f"bench-{graph}", reuse=reuse)
     nodes: list[Any] = []
     for n, needed in enumerate(inputs(graph, size)):
-        given = [str(-n - changed)] if reuse and not needed else []
+        given = [str(changed if n == 0 else -n)] if reuse and not needed else []
         nodes.append(flow.call("add", *given, [nodes[one] for one in needed]))
     return flow
 
