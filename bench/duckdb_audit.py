@@ -127,9 +127,10 @@ INSERT INTO audit SELECT 'nothing-after-closing', run, 0, 0, connection, '', seq
 # Services: only a requeued request can have been passed over.
 SERVICES = """
 INSERT INTO audit
-WITH back AS (SELECT DISTINCT run, service FROM messages WHERE event = 'requeued'),
+WITH back AS (SELECT DISTINCT run, service FROM messages WHERE event = 'requeued' AND outcome != 'limited'),
 queue AS (
-    SELECT run, service, seq, event = 'dispatched' AND attempt = 1 AS fresh, CAST(CASE WHEN event = 'requeued' THEN 1
+    SELECT run, service, seq, event = 'dispatched' AND attempt = 1 AS fresh, CAST(CASE
+        WHEN event = 'requeued' THEN CAST(outcome != 'limited' AS INT)
         WHEN event = 'dispatched' AND attempt > 1 THEN -1 WHEN event = 'failed' THEN -1 ELSE 0 END AS INT) AS change
     FROM messages SEMI JOIN back USING (run, service)
     WHERE event IN ('requeued', 'dispatched')

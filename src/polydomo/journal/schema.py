@@ -98,13 +98,16 @@ DISPATCHED = "dispatched"
 PARTIAL = "partial"
 FINAL = "final"  # the one final reply
 FAILED = "failed"  # it ended otherwise: ``outcome`` and ``reason``
-REQUEUED = "requeued"  # its worker was lost: back to the head of the queue
+REQUEUED = "requeued"  # its worker was lost: back to the head of the queue, or of its group's queue if ``outcome`` is `limited`
 FORWARDED = "forwarded"  # its worker passed it on; ``service`` is where to
 UNHEARD = "unheard"  # its worker answered after its outcome: the reply is dropped, and the worker is free
 STALE = "stale"  # a reply from a worker that does not hold that attempt: dropped
 
 # durable jobs
 JOB = "job"  # an event of a durable job, a schedule or the leadership: ``outcome`` says which
+
+# requeued requests
+LIMITED = "limited"  # the service has limits: requests of other groups pass it
 
 # memoised services
 MEMO = "memo"  # how a request is answered: ``outcome`` is `hit` (from the store), `miss` (it runs) or `joined` (an identical one runs)
@@ -186,7 +189,8 @@ _MESSAGES = (
         "outcome",
         TEXT,
         1,
-        "`final`, `failed`: how the request ended; `refused`: a code; `lost`: `silence`; `log`: the level; `job`: what happened",
+        "`final`, `failed`: how the request ended; `refused`: a code; `lost`: `silence`; `requeued`: `limited` if the service has "
+        "limits; `log`: the level; `job`: what happened",
     ),
     Column("reason", TEXT, 1, "the reason, as text"),
     Column("topic", TEXT, 1, "`published`: the topic", "text topic"),

@@ -78,7 +78,8 @@ COUNTERS = (
     ),
     Counter("goings", WORKER, MESSAGES, (schema.LEFT, schema.LOST)),
     Counter("closings", CONNECTION, MESSAGES, (schema.DISCONNECTED,)),
-    Counter("returned", SERVICE, MESSAGES, (schema.REQUEUED,)),
+    # Of a service with limits, a request waits at the head of its group's queue, and other groups pass it.
+    Counter("returned", SERVICE, MESSAGES, (schema.REQUEUED,), where="outcome != 'limited'"),
     Counter("taken_again", SERVICE, MESSAGES, (schema.DISPATCHED,), where="attempt > 1"),
     Counter(
         "given_up_waiting",
@@ -256,7 +257,7 @@ RULES = (
     ),
     AuditRule(
         "given-back-first",
-        "A request that is requeued after the loss of its worker goes to the head of its queue.",
+        "A request that is requeued after the loss of its worker goes to the head of its queue, if its service has no limits.",
         MESSAGES,
         RUNNING,
         SERVICE,

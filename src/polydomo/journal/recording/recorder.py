@@ -401,7 +401,17 @@ class JournalRecorder(Recorder):
 
     def _requeue(self, request: Request, worker: Worker, why: str, queue_length: int, workers: int) -> None:
         free = int(worker.alive)  # one that is not lost can take another request
-        self._about(schema.REQUEUED, request, worker, released=free, queue=queue_length, workers=workers, reason=why)
+        how = schema.LIMITED if request.service.limits is not None else ""
+        self._about(
+            schema.REQUEUED,
+            request,
+            worker,
+            released=free,
+            queue=queue_length,
+            workers=workers,
+            reason=why,
+            outcome=how,
+        )
 
     def forwarded(self, request: Request, worker: Worker, service: bytes, queue_length: int, workers: int) -> None:
         self.inner.forwarded(request, worker, service, queue_length, workers)
