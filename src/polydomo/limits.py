@@ -511,6 +511,9 @@ MAX_RUNNING: Final = 1_000_000  # Of the limits of a service: more never run.
 MAX_RATE_COUNT: Final = 100_000  # Starts in a window: each is kept until it leaves the window.
 MAX_RATE_WINDOW: Final = 86_400.0  # A day: a longer window would outlive most brokers.
 MAX_LIMITS: Final = 1_000  # Limits that operators have set: each is a pattern to match with every new name.
+PERMIT_TIME: Final = (
+    2.0  # Seconds for which process 0 allows another process a start: one that stood still for longer asks again.
+)
 COST_LANE: Final = 1_500  # Bytes of a group (or principal) of a service with limits, without its requests.
 COST_START: Final = 40  # Bytes of a start that is kept.
 MAX_MARK: Final = 255  # Bytes of a request's group, or of what it is near to: as short as a name.

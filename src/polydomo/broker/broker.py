@@ -39,7 +39,7 @@ from polydomo.broker.identity import identity
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.ops import Loaded
 from polydomo.broker.jobs.relay import DurableRelay
-from polydomo.broker.limiting.job_lanes import LimitedJobs
+from polydomo.broker.limiting.job_lanes import LeaderStarts, LimitedJobs
 from polydomo.broker.limiting.limiter import Limiter
 from polydomo.broker.observe import inspection, invariants
 from polydomo.broker.observe.answering import Answering
@@ -160,6 +160,7 @@ class Broker(State, BrokerApi):
         self.parts.figures.jobs = durable.figures
         durable.on_lead = self._restore
         durable.jobs.lanes = LimitedJobs(self.limiter, durable.session)
+        self.limiter.permits.jobs = LeaderStarts(durable)
         self.limiter.store = durable.jobs.put_limits
         self.limiter.on_change = durable.jobs.limits_changed
         durable.jobs.policy.max_memory = int(self.memory.limit * JOB_MEMORY)
@@ -580,8 +581,8 @@ class Broker(State, BrokerApi):
         if not self.bridging.bridge_final(worker, token, body) and self.final(worker, token, body):
             dispatch.add_credit(self, worker)
 
-    def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str) -> None:
-        self.bridging.bridge_failed(worker, token, code, text)
+    def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str, runs: bool = False) -> None:
+        self.bridging.bridge_failed(worker, token, code, text, runs)
 
     def sibling_message(self, worker: Worker, word: bytes, rest: "list[bytes]") -> bool:
         return self.siblings.message(worker, word, rest)

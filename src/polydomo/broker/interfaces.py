@@ -91,6 +91,10 @@ class Limits:
     def started_elsewhere(self, worker: Worker, token: bytes) -> None:
         """Another process has started a request that was sent there."""
 
+    def why(self, request: Request) -> str:
+        """Why a request waits although workers may be free; "" if its limit is not the reason."""
+        return ""
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SessionListener:

@@ -2,6 +2,7 @@
 
 from polydomo.broker.cluster.siblings import Expiry, Siblings
 from polydomo.broker.limiting.limited_queue import LaneTimer, QueueTimer
+from polydomo.broker.limiting.permits import LostProcess
 from polydomo.broker.requests import dispatch, expiry, progress
 from polydomo.broker.state import State
 from polydomo.broker.workers import liveness
@@ -48,7 +49,7 @@ def _timer_due(state: State, key: int, item: object) -> None:
             item.session.on_timer(item.key)
     elif isinstance(item, progress.DueProgress):
         progress.due(state, item)
-    elif isinstance(item, (LaneTimer, QueueTimer)):
+    elif isinstance(item, (LaneTimer, QueueTimer, LostProcess)):
         item.on_timer(key)
         dispatch.serve_freed(state)
     elif isinstance(item, (Siblings, Expiry)):

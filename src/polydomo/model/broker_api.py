@@ -235,8 +235,9 @@ class BrokerApi:
         """The other broker sent the final reply to a request; the bridge can take one more."""
         raise NotImplementedError
 
-    def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str) -> None:
-        """The other broker ended the request without a reply. If it did not accept the request, the request is requeued."""
+    def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str, runs: bool = False) -> None:
+        """The other broker ended the request without a reply. If it did not accept the request, the request is requeued. ``runs``: its
+        worker still has the request."""
         raise NotImplementedError
 
     def sibling_message(self, worker: Worker, word: bytes, rest: "list[bytes]") -> bool:

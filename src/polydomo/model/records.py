@@ -267,8 +267,16 @@ class LimitedRequests:
     def push_front(self, request: Request) -> None:
         raise NotImplementedError
 
+    def startable(self) -> bool:
+        """Whether ``pop`` has a request."""
+        return self.ready > 0
+
     def pop(self) -> Request:
-        """Takes the next request, which starts. ``ready`` must not be 0."""
+        """Takes the next request, which starts. It must be ``startable``."""
+        raise NotImplementedError
+
+    def pop_across(self) -> Request:
+        """The same for a request that goes to another process of this broker, which says when it starts."""
         raise NotImplementedError
 
     def first(self) -> Request:
@@ -281,11 +289,12 @@ class LimitedRequests:
     def waiting(self) -> list[Request]:
         raise NotImplementedError
 
-    def crosses(self, request: Request) -> None:
-        """The request that was just taken goes to another process of this broker, which says when it starts."""
-
     def started(self, request: Request) -> None:
         """It has started there."""
+
+    def runs(self, request: Request) -> bool:
+        """Whether a worker holds the request."""
+        raise NotImplementedError
 
     def returned(self, request: Request) -> None:
         """No worker holds the request any more."""
@@ -293,10 +302,6 @@ class LimitedRequests:
     def row(self) -> dict[str, object]:
         """The limits, as the row of the service has them."""
         raise NotImplementedError
-
-    def why(self, request: Request) -> str:
-        """Why a request waits although workers are free; "" if its limit is not the reason."""
-        return ""
 
 
 class Service:
@@ -566,6 +571,9 @@ class Session(LinkHandler):
 
     def send_started(self, request: Request) -> None:
         """A worker has got this request of another process of the broker, which counts it."""
+
+    def send_ended(self, request: Request) -> None:
+        """No worker holds it any more, and the other process waits to hear that, because it has cancelled the request."""
 
     def identity_of(self, ref: object) -> bytes:
         """The id of a request of this session, if its protocol has ids that are unique across clients. It identifies a repeated durable

@@ -121,6 +121,7 @@ class StoreThread(Store):
         self._epoch = 0
         self._leader = ""
         self._lease_until = 0.0
+        self._found_late = False  # ``holds_lease`` said no: jobs wait to be resumed
         self._renew_at = 0.0
         self._suspended = False
         self._thread = threading.Thread(target=self._run, name="polydomo-store", daemon=True)
@@ -181,6 +182,12 @@ class StoreThread(Store):
                 to.append(self._later.popleft())
             except IndexError:
                 return
+
+    def holds_lease(self) -> bool:
+        if not self.backend.shared or awake_time() < self._lease_until:
+            return True
+        self._found_late = True
+        return False
 
     def refusal(self) -> StoreError | None:
         trouble = self._trouble
@@ -431,8 +438,8 @@ class StoreThread(Store):
         self._renew_at = asked + self.lease_renew
         if self._trouble is not None and not self._kept:
             self._recovered()
-        if self._suspended:
-            self._suspended = False
+        if self._suspended or self._found_late:
+            self._suspended = self._found_late = False
             self._post(lambda: self.owner.suspend(False))
 
     def _step_down(self, why: str) -> None:

@@ -21,6 +21,10 @@ class HeldStore(Store):
         self.epoch = 0
         self.ops: list[Op] = []
         self.trouble: StoreError | None = None
+        self.lease = True  # no other broker can lead
+
+    def holds_lease(self) -> bool:
+        return self.lease
 
     def put(self, op: Op) -> None:
         self.ops.append(op)

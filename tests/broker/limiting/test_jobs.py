@@ -98,3 +98,43 @@ def test_a_new_leader_has_the_limits_and_waits_for_a_window() -> None:
     again.wait(0.4)
     turn(again, second)
     assert len(worker.jobs) == 4
+
+
+def test_a_new_leader_starts_nothing_before_it_has_the_limits() -> None:
+    """Jobs of the store wait, and a worker is there before this broker leads."""
+    backend = MemoryBackend()
+    world, store = leader(backend)
+    world.worker(silence=0.0, credit=100)
+    world.broker.limiter.answer(b'{"service": "echo", "running": 1, "rate": "4/20s"}')
+    submit(world, store, 6, "a")
+    again = World()  # its settings have no limits
+    worker = again.worker(silence=0.0, credit=100)
+    second = keep_jobs(again.broker, chosen(["echo"]), backend)
+    turn(again, second)
+    assert not worker.jobs
+    again.wait(20.2)
+    turn(again, second)
+    assert len(worker.jobs) == 1
+
+
+def test_a_leader_whose_lease_ran_out_while_it_stood_still_starts_no_job() -> None:
+    world, store = leader(MemoryBackend())
+    worker = world.worker(silence=0.0, credit=1)
+    submit(world, store, 3, "a")
+    assert len(worker.jobs) == 1
+    store.lease = False
+    worker.answer()  # the first thing that it reads
+    turn(world, store)
+    assert not worker.jobs
+    store.lease = True
+    durable = world.broker.durable
+    assert durable is not None
+    durable.suspend(False)  # the store's thread has renewed the lease
+    turn(world, store)
+    assert len(worker.jobs) == 1
+    for _ in range(40):
+        while worker.jobs:
+            worker.answer()
+        world.wait(1.0)
+        turn(world, store)
+    assert {(job.state, job.attempts) for job in store.backend.tables.jobs.values()} == {("done", 1)}

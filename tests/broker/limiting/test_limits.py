@@ -7,6 +7,11 @@ import pytest
 
 from polydomo.broker.observe.inspection import request_row, service_detail
 from polydomo.broker.policy import Policy
+from polydomo.journal import schema
+from polydomo.journal.levels import Levels
+from polydomo.journal.reading.audit import audit
+from polydomo.journal.recording.chunk import Run
+from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.model.name_patterns import PatternMap
 from polydomo.model.records import QUEUED, Request
 from polydomo.model.request_options import RequestOptions
@@ -316,3 +321,33 @@ def test_no_window_holds_more_starts_than_allowed_and_nothing_waits_in_vain(seed
                 worker.answer()
         world.wait(0.5)
     assert not [request for request in open_ if request.state == QUEUED]
+
+
+def test_the_audit_lets_groups_pass_a_requeued_request() -> None:
+    world = limited(rate="1/10s")
+    recorder = JournalRecorder(Run("b", 1, 1.7e9), Levels(schema.MESSAGES))
+    recorder.attach(world.broker)
+    world.broker.record_to(recorder)
+    recorder.begin("started")
+    lost, client = offer(world), world.client()
+    ask(client, b"a", b"a")
+    lost.link.lost()
+    worker = offer(world)
+    ask(client, b"b", b"b")
+    assert worker.bodies() == [b"b"]  # the second attempt of the first waits for its window
+    assert [str(breach) for breach in audit(recorder.rows())] == []
+
+
+def test_a_cancelled_request_makes_no_other_ready_without_a_worker_for_it() -> None:
+    """The timer of the window does that, and dispatches it."""
+    world = limited(rate="1/10s")
+    worker, client, other = offer(world, credit=100), world.client(), world.client()
+    ask(client, b"0", b"a")
+    gone = ask(client, b"1", b"a")
+    ask(other, b"2", b"a")
+    assert gone is not None
+    world.broker.now += 10.0  # the timer is due in this moment, and has not run
+    world.broker.cancel(gone, "cancelled")
+    world.check()
+    world.wait(0.1)
+    assert worker.bodies() == [b"0", b"2"]

@@ -207,9 +207,10 @@ class Bridging(Routes):
             request = queues.first(service)
             worker, possible = self._route(service, request)
             if worker is not None:
-                queues.pop(service)
-                if service.limits is not None and worker.session.is_sibling:
-                    service.limits.crosses(request)
+                if worker.session.is_sibling:
+                    queues.pop_across(service)
+                else:
+                    queues.pop(service)
                 worker.credit -= 1
                 dispatch.dispatch(state, request, worker)
             elif possible:
@@ -265,8 +266,16 @@ class Bridging(Routes):
             dispatch.serve_freed(state)
         return True
 
-    def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str) -> None:
+    def bridge_failed(self, worker: Worker, token: bytes, code: str, text: str, runs: bool = False) -> None:
+        """``runs``: a worker of that process still has the request, so it counts as running here."""
         state = self._state
+        running = worker.held.get(token) if runs else None
+        if running is not None:
+            if running.state != DONE and code in OUTCOMES and code != FAILED:
+                outcomes.fail(state, running, code, text)
+            elif running.state != DONE:
+                replies.failed(state, running, code, text)
+            return
         request = worker.held.pop(token, None)
         if request is None:
             replies.stale(state, worker, token, "failure", len(text))
@@ -296,6 +305,8 @@ class Bridging(Routes):
         for bridge in list(self.learned):
             late = state.now - state.tuning.bridge_patience
             for request in [request for request in bridge.held.values() if request.dispatched <= late]:
+                if bridge.session.is_sibling and request.service.limits is not None:
+                    continue  # it would run twice, and the limit counts it once
                 if request.state != DONE and request.service.idle and bridge.session.cancel_request(bridge, request):
                     del bridge.held[request.token]
                     dispatch.put_down(state, request)

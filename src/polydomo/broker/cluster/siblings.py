@@ -15,6 +15,7 @@ offered to the others, and all topics cross. Three things are different between 
     SCHEDULE principal message          eMQP's SCHEDULE or UNSCHEDULE, for process 0
     LIMIT    word service key count     permits of services with limits (``broker/limiting/permits.py``)
     STARTED  token                      a worker has got the request that the receiver sent with this token, and counts
+    ENDED    token                      its worker has ended a request that the receiver has cancelled, and counts
     NODES    address*                   of process 0: the nodes that have registered in the catalog (``dbp.registered_only``)
     NODE     address 0 or 1             one of them registered, or has left
 
@@ -55,7 +56,7 @@ from polydomo.limits import (
     SPILL_WEIGHT,
 )
 from polydomo.model.broker_api import BrokerApi
-from polydomo.model.records import Request, Service, Session, Worker
+from polydomo.model.records import DONE, Request, Service, Session, Worker
 from polydomo.protocols.emqp import schedules
 from polydomo.wire.frames import Body, flat, frame, split
 from polydomo.wire.link import PAUSE_LISTING
@@ -206,6 +207,8 @@ class Siblings:
             return self.limits.message(worker, rest)
         elif word == b"STARTED" and len(rest) == 1:
             self.limits.started_elsewhere(worker, rest[0])
+        elif word == b"ENDED" and len(rest) == 1:
+            self._on_ended(worker, rest[0])
         elif word == b"NODES" and self.nodes is not None:
             self.nodes.all_elsewhere(rest)
         elif word == b"NODE" and len(rest) == 2 and self.nodes is not None:
@@ -329,9 +332,7 @@ class Siblings:
                 break
             count -= 1
             crossed = True
-            queues.pop(service)
-            if service.limits is not None:
-                service.limits.crosses(request)
+            queues.pop_across(service)
             worker.credit -= 1
             dispatch.dispatch(state, request, worker)
         if not self._is_short(service):
@@ -340,6 +341,15 @@ class Siblings:
             self._ask_for_room(service, short)
         else:
             self._ask_later()  # nothing could cross. At once, SHORT and ROOM would go back and forth without a pause
+
+    def _on_ended(self, worker: Worker, token: bytes) -> None:
+        request = worker.held.get(token)
+        if request is not None and request.state == DONE:  # otherwise its answer has come
+            del worker.held[token]
+            dispatch.put_down(self._state, request)
+            if self._state.records_messages:
+                self._state.recorder.reply_ignored(request, worker)
+            dispatch.add_credit(self._state, worker)
 
     def forget(self, service: Service) -> None:
         """The service is not in the table any more."""

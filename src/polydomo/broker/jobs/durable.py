@@ -29,7 +29,7 @@ from polydomo.broker.jobs.jobs import EXPIRED, Answer, Jobs
 from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
 from polydomo.broker.jobs.policy import JobListener, JobPolicy
 from polydomo.broker.jobs.schedules import STARTS_FLOW, Schedules
-from polydomo.broker.requests import outcomes, parking, progress, transitions
+from polydomo.broker.requests import outcomes, parking, progress, queues, transitions
 from polydomo.broker.reserved_names import TITANIC, is_reserved
 from polydomo.broker.state import State
 from polydomo.broker.timers import TIME_TOLERANCE
@@ -41,7 +41,7 @@ from polydomo.model.json_form import iso_time
 from polydomo.model.name_patterns import PatternMap
 from polydomo.model.outcomes import DENIED, FAILED, KEY_REUSED, OK, REFUSED, SHUTDOWN, TIMEOUT
 from polydomo.model.progress import progress_row
-from polydomo.model.records import DONE, PARKED, Request, Session
+from polydomo.model.records import DONE, PARKED, QUEUED, Request, Session
 from polydomo.model.request_options import RequestOptions
 from polydomo.wire.frames import Body, frame, join
 
@@ -96,7 +96,8 @@ class Durable:
         self.running: dict[Job, Request] = {}  # running attempts: job -> request
         self._attempts: dict[Request, Job] = {}  # the reverse: request -> job
         self.wall_shift = 0.0  # correction for changes of the wall clock since startup
-        self.on_lead: Callable[[int, Loaded], None] | None = None  # is given the epoch and what the store has
+        # Is given the epoch and what the store has, before any job starts.
+        self.on_lead: Callable[[int, Loaded], None] | None = None
         self._zones = zones
         self._sweep_at = 0.0
         self.session.on_due = self.on_timer
@@ -107,16 +108,22 @@ class Durable:
     # --- leadership: called by the owner of the store ---------------------------------------------------------------------------
 
     def lead(self, epoch: int, loaded: Loaded) -> None:
+        if self.on_lead is not None:
+            self.on_lead(epoch, loaded)
         self.jobs.lead(epoch, loaded)
         self.schedules.load(loaded.schedules)
         self.flows.load(loaded.flows)
-        if self.on_lead is not None:
-            self.on_lead(epoch, loaded)
 
     def follow(self, leader: str, why: str) -> None:
         self.schedules.clear()
         self.jobs.follow(leader, why)
         self.flows.clear()
+
+    def withdraw(self) -> None:
+        """Attempts that wait for a worker go back to the jobs, because another broker may lead by now."""
+        for request in [request for request in self._attempts if request.state == QUEUED]:
+            queues.remove(request.service, request)
+            outcomes.fail(self.state, request, SHUTDOWN, "the lease of the job store has run out")
 
     def suspend(self, suspended: bool) -> None:
         self.jobs.suspend(suspended)

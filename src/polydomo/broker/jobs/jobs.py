@@ -322,7 +322,7 @@ class Jobs:
         queue = self.waiting_jobs.by_service.get(service)
         if queue is None:
             return
-        if not self.leads or self.suspended or self.draining or service in self.paused:
+        if not self.leads or self.suspended or self.draining or service in self.paused or not self.store.holds_lease():
             return
         room = self._room(service, queue)
         while room > 0:

@@ -329,3 +329,8 @@ class Store:
     def refusal(self) -> StoreError | None:
         """Why no new job can be accepted now; None if one can."""
         return None
+
+    def holds_lease(self) -> bool:
+        """Whether no other broker can lead now. False if this process stood still until its lease ran out. When the lease is renewed,
+        jobs are resumed."""
+        return True

@@ -1,7 +1,9 @@
-"""Durable jobs of services with limits: which of them the job queue passes to the broker."""
+"""Durable jobs of services with limits: which of them the job queue passes to the broker, and whether those may start."""
 
+from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.policy import JobLanes
+from polydomo.broker.limiting.limited_queue import JobStarts
 from polydomo.broker.limiting.limiter import Limiter
 from polydomo.model.records import Session
 from polydomo.model.service_limits import GROUP, PRINCIPAL
@@ -22,3 +24,17 @@ class LimitedJobs(JobLanes):
     def parked(self, service: bytes) -> int:
         queue = self._limiter.queues.get(service)
         return queue.parked_of(self._session) if queue is not None else 0
+
+
+class LeaderStarts(JobStarts):
+    """A process that stood still may not know yet that another broker leads, and counts the starts."""
+
+    def __init__(self, durable: Durable) -> None:
+        super().__init__(durable.session)
+        self._durable = durable
+
+    def allowed(self) -> bool:
+        return self._durable.jobs.store.holds_lease()
+
+    def withdraw(self) -> None:
+        self._durable.withdraw()

@@ -42,18 +42,19 @@ class ClientTurn:
 class Share:
     """What another process has of a lane, seen by process 0."""
 
-    __slots__ = ("reserved", "running", "wanted")
+    __slots__ = ("reserved", "running", "until", "wanted")
 
     def __init__(self) -> None:
         self.wanted = 0  # permits that it waits for
         self.reserved = 0  # permits that it has, and whose requests have not started
+        self.until = 0.0  # when the last of them lapses
         self.running = 0
 
 
 class Lane:
     __slots__ = (
         "asked", "by_client", "idle_since", "key", "parked", "permits", "ready", "reserved", "running", "served_here", "shares", "starts",
-        "timer", "waiting",
+        "timer", "until", "waiting",
     )  # fmt: skip
 
     def __init__(self, key: bytes) -> None:
@@ -68,6 +69,7 @@ class Lane:
         self.timer = 0  # key of its timer: when the window has room again
         self.idle_since = 0.0
         self.permits = 0  # of a process other than 0: starts that process 0 has allowed and that were not used
+        self.until = 0.0  # ... when the first of them lapses
         self.asked = 0  # ... and that it was asked for
         self.shares: dict[Worker, Share] | None = None  # of process 0: the other processes that use the lane
         self.served_here = False  # the last room went to a request of this process: it is the others' turn

@@ -16,10 +16,24 @@ FOREVER = 1e17  # later than any time
 PERMITTED = b"\0permitted"  # the lane of requests that another process of this broker has allowed to start; no mark has this text
 
 
+class JobStarts:
+    """Durable jobs, which only the leader of their store may start."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session  # that sends their attempts
+
+    def allowed(self) -> bool:
+        raise NotImplementedError
+
+    def withdraw(self) -> None:
+        """Takes all attempts out of the queues."""
+
+
 class Permits:
     """What the queue asks of the other processes (``permits``); nothing in a broker of one process."""
 
     decides = True  # this process counts for all
+    jobs: "JobStarts | None" = None
 
     def wanted(self, queue: "LimitedQueue", lane: Lane) -> None:
         """Requests wait in a lane without room."""
@@ -30,7 +44,8 @@ class Permits:
 
     def started(self, queue: "LimitedQueue", lane: Lane, count: int = 1) -> None: ...
     def ended(self, queue: "LimitedQueue", lane: Lane) -> None: ...
-    def unused(self, queue: "LimitedQueue", lane: Lane) -> None: ...
+    def unused(self, queue: "LimitedQueue", lane: Lane, count: int) -> None: ...
+    def held(self, queue: "LimitedQueue", lane: Lane) -> None: ...
 
 
 class LimitedQueue(LimitedRequests):
@@ -50,13 +65,15 @@ class LimitedQueue(LimitedRequests):
         self.idle: dict[Lane, None] = {}
         self.timer = 0  # key of its timer: when the first of them can be forgotten
         self.start_count = 0  # starts inside the windows of all lanes
+        self.leases: deque[tuple[float, Lane]] = deque()  # when the permits of lanes lapse, the first one first
         self.closed_until = 0.0  # what started before this process did is not known: nothing may start before this time
 
     # --- the queue
 
     def key_of(self, request: Request) -> bytes:
-        if request.session.is_sibling:
-            return PERMITTED
+        return PERMITTED if request.session.is_sibling else self.own_key_of(request)
+
+    def own_key_of(self, request: Request) -> bytes:
         per = self.limits.per
         if per == GROUP:
             return request.options.group
@@ -133,6 +150,8 @@ class LimitedQueue(LimitedRequests):
     def offer(self, lane: Lane, first: bool = False) -> None:
         """Makes as many queues of the lane ready as may start a request now. Room goes to this process and to the others in turn."""
         room = self.room(lane)
+        if lane.ready > max(room, 0):
+            self._park(lane)
         while lane.ready < room:
             if lane.shares is not None and (lane.served_here or not lane.parked) and self.permits.give(self, lane):
                 lane.served_here = False
@@ -188,8 +207,39 @@ class LimitedQueue(LimitedRequests):
         if 0.0 < when < FOREVER:
             lane.timer = state.timers.add(state.now, when, LaneTimer(self, lane))
 
+    def startable(self) -> bool:
+        if self.leases and self.leases[0][0] <= self._state.now:
+            self._lapse()
+        jobs = self.permits.jobs
+        if self.ready and jobs is not None and jobs.session in self.clients and not jobs.allowed():
+            jobs.withdraw()
+        return self.ready > 0
+
     def pop(self) -> Request:
         """Takes the next request out of the queue: it starts."""
+        request, lane = self._take()
+        self._starts(request, lane)
+        if not self.permits.decides and lane.key != PERMITTED:
+            lane.permits -= 1
+        self.offer(lane)
+        return request
+
+    def pop_across(self) -> Request:
+        request, lane = self._take()
+        if lane.key == PERMITTED or self.limits.starts:
+            self.unstarted[request] = lane
+        if lane.key == PERMITTED:
+            pass
+        elif not self.permits.decides:
+            lane.permits -= 1
+            if not self.limits.starts:
+                self.permits.started(self, lane)
+        elif self.limits.starts:
+            lane.reserved += 1
+        self.offer(lane)
+        return request
+
+    def _take(self) -> "tuple[Request, Lane]":
         turns = self.turns
         client = turns.popleft()
         queue = client.ready.popleft()
@@ -207,17 +257,14 @@ class LimitedQueue(LimitedRequests):
             lane.parked.append(queue)
         else:
             self._forget(queue)
-        self._start(request, lane)
-        self.offer(lane)
-        return request
-
-    def _start(self, request: Request, lane: Lane) -> None:
         self.held[request] = lane
         lane.running += 1
+        return request, lane
+
+    def _starts(self, request: Request, lane: Lane) -> None:
         if lane.key == PERMITTED:
             request.session.send_started(request)
         elif not self.permits.decides:
-            lane.permits -= 1
             self.permits.started(self, lane)
         elif self.limits.starts:
             self.note_start(lane, self._state.now)
@@ -240,12 +287,14 @@ class LimitedQueue(LimitedRequests):
         lane.waiting -= 1
         queue.client.waiting -= 1
         if not queue.requests:
-            if queue.is_ready:
+            ready = queue.is_ready
+            if ready:
                 self._unready(queue)
             else:
                 lane.parked.remove(queue)
             self._forget(queue)
-        self.offer(lane)
+            if ready:
+                self.offer(lane)
         self.settle(lane)
 
     def waiting(self) -> "list[Request]":
@@ -260,34 +309,23 @@ class LimitedQueue(LimitedRequests):
             return
         self.started(request)  # if nothing said when it started, it did so now at the latest
         lane.running -= 1
-        if not self.permits.decides and lane.key != PERMITTED:
+        if lane.key == PERMITTED:
+            request.session.send_ended(request)
+        elif not self.permits.decides:
             self.permits.ended(self, lane)
         self.changed(lane)
 
-    def crosses(self, request: Request) -> None:
-        """The request that was just taken goes to another process, which will say when it starts."""
-        lane = self.held.get(request)
-        if lane is None or lane.key == PERMITTED or not self.limits.starts:
-            return
-        self.unstarted[request] = lane
-        if not self.permits.decides:
-            self.permits.started(self, lane, -1)
-        else:
-            assert lane.starts is not None
-            lane.starts.pop()
-            self.start_count -= 1
-            lane.reserved += 1
+    def runs(self, request: Request) -> bool:
+        return request in self.held
 
     def started(self, request: Request) -> None:
         """The other process has started it."""
         lane = self.unstarted.pop(request, None)
         if lane is None:
             return
-        if not self.permits.decides:
-            self.permits.started(self, lane)
-        else:
+        if self.permits.decides and lane.key != PERMITTED:
             lane.reserved -= 1
-            self.note_start(lane, self._state.now)
+        self._starts(request, lane)
 
     def changed(self, lane: Lane) -> None:
         """The lane may have room now."""
@@ -299,7 +337,7 @@ class LimitedQueue(LimitedRequests):
     def settle(self, lane: Lane) -> None:
         """Forgets the lane if nothing uses it, or once its window is empty."""
         if lane.permits > lane.waiting:
-            self.permits.unused(self, lane)
+            self.permits.unused(self, lane, lane.permits - lane.waiting)
         if lane.is_used():
             return
         self.stop_timer(lane)
@@ -372,13 +410,47 @@ class LimitedQueue(LimitedRequests):
         if self.limits.starts and self.permits.decides and lane.key != PERMITTED:
             self.note_start(lane, request.dispatched)
 
-    def drop_permits(self, lane: Lane) -> None:
-        """Process 0 is gone: what it allowed and was not used is used no more."""
-        lane.permits = lane.asked = 0
+    def permitted(self, lane: Lane, count: int, until: float) -> None:
+        """Process 0 allows so many starts, until a time on the clock that all processes of a machine have."""
+        if not lane.permits:
+            lane.until = until
+            self.leases.append((until, lane))
+        lane.permits += count
+        lane.asked = max(0, lane.asked - count)
+
+    def _lapse(self) -> None:
+        """Permits that are too old are returned, and asked for again: process 0 may have taken this process for lost meanwhile."""
+        now = self._state.now
+        while self.leases and self.leases[0][0] <= now:
+            until, lane = self.leases.popleft()
+            if lane.permits and lane.until <= until:
+                self.permits.unused(self, lane, lane.permits)
+                self._park(lane)
+                self.offer(lane)
+
+    def _park(self, lane: Lane) -> None:
         for queue in list(lane.by_client.values()):
-            if queue.is_ready and lane.key != PERMITTED:
+            if queue.is_ready:
                 self._unready(queue)
                 lane.parked.append(queue)
+
+    def orphan(self, session: Session) -> None:
+        """The process that sent these requests is gone. Those that workers hold still run, and count where they run."""
+        for request, before in list(self.held.items()):
+            if before.key == PERMITTED and request.session is session:
+                before.running -= 1
+                self.settle(before)
+                self.unstarted.pop(request, None)
+                lane = self.held[request] = self.lane_of(self.own_key_of(request))
+                lane.running += 1
+                self.permits.held(self, lane)
+                self.offer(lane)
+
+    def drop_permits(self, lane: Lane) -> None:
+        """Process 0 is gone, or forgets this process: what it allowed and was not used is used no more."""
+        lane.permits = lane.asked = 0
+        if lane.key != PERMITTED:
+            self._park(lane)
         self.settle(lane)
 
     # --- what is shown
@@ -388,70 +460,8 @@ class LimitedQueue(LimitedRequests):
         client = self.clients.get(session)
         return client.waiting - len(client.ready) if client is not None else 0
 
-    def lane_at(self, request: Request) -> "Lane | None":
-        queue = self.places.get(request)
-        return queue.lane if queue is not None else None
-
     def row(self) -> "dict[str, object]":
         return self.limits.to_row()
-
-    def why(self, request: Request) -> str:
-        """Why the request waits for its limit; "" if it does not."""
-        queue = self.places.get(request)
-        if queue is None or queue.lane.key == PERMITTED or (queue.is_ready and queue.requests[0] is request):
-            return ""
-        lane, limits = queue.lane, self.limits
-        who = self.name_of(lane)
-        now = self._state.now
-        if not self.permits.decides:
-            return f"{who}: its limit is used up, as process 0 counts"
-        if now < self.closed_until:
-            return f"{who}: the broker waits {self.closed_until - now:.3g} s, because it does not know what started before it did"
-        if limits.running and lane.running + lane.ready >= limits.running:
-            return f"{who}: {lane.running} of {limits.running} running"
-        self.prune(lane)
-        used = lane.used()
-        if limits.starts and used + lane.ready >= limits.starts:
-            return f"{who}: {used} of {limits.rate()} started"
-        return ""
-
-    def name_of(self, lane: Lane) -> str:
-        per = self.limits.per
-        text = lane.key.decode("utf-8", "backslashreplace")
-        if per == GROUP:
-            return f"group {text}" if text else "requests without a group"
-        return f"principal {text}" if per == PRINCIPAL and text else "its service"
-
-    def check_invariants(self) -> None:
-        limits = self.limits
-        ready = 0
-        for key, lane in self.lanes.items():
-            who = f"lane {key!r} of {self.name!r}"
-            assert lane.key == key, f"{who} is listed under another key"
-            assert lane.is_used() or lane in self.idle, f"{who} is kept without a reason"
-            queues = list(lane.by_client.values())
-            assert lane.waiting == sum(len(queue.requests) for queue in queues), f"{who} miscounts its requests"
-            assert lane.ready == sum(queue.is_ready for queue in queues), f"{who} miscounts its ready queues"
-            assert set(lane.parked) == {queue for queue in queues if not queue.is_ready}, f"{who} lost a queue"
-            ready += lane.ready
-            held = sum(found is lane for found in self.held.values()) if len(self.held) < 1000 else -1
-            away = sum(share.reserved + share.running for share in (lane.shares or {}).values())
-            assert held < 0 or lane.running == held + away, (
-                f"{who} counts {lane.running} running and has {held} + {away}"
-            )
-            room = self.room(lane)
-            assert lane.ready <= max(room, 0), f"{who} starts {lane.ready} requests and has room for {room}"
-            # A timer that is due a moment late serves them.
-            waits = lane.parked and lane.ready < room and not lane.timer
-            assert not waits, f"{who} has room, and its requests wait"
-        starts = sum(len(lane.starts) for lane in self.lanes.values() if lane.starts)
-        assert self.start_count == starts, f"{self.name!r} counts {self.start_count} starts and has {starts}"
-        assert self.ready == ready == sum(len(turn.ready) for turn in self.turns), (
-            f"{self.name!r} miscounts ready queues"
-        )
-        for turn in self.turns:
-            assert turn.ready, f"{self.name!r} lists a client without ready queues"
-        assert not limits.starts or not self.idle or self.timer, f"{self.name!r} never forgets its lanes"
 
 
 class LaneTimer:

@@ -8,8 +8,10 @@ import json
 from collections.abc import Callable
 
 from polydomo.broker.interfaces import Limits
+from polydomo.broker.limiting.invariants import check_invariants
 from polydomo.broker.limiting.limited_queue import FOREVER, LimitedQueue, Permits
 from polydomo.broker.limiting.permits import SharedPermits
+from polydomo.broker.limiting.reasons import why
 from polydomo.broker.requests import dispatch, queues
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.broker.state import State
@@ -41,7 +43,7 @@ class Limiter(Limits):
         if self._state.process.count == 1:
             return
         self.permits = self.shared = SharedPermits(self._state, self.queues.get, self._find)
-        self.shared.on_complete = self._reopen
+        self.shared.on_complete = self._complete
 
     # --- which services have limits
 
@@ -76,6 +78,12 @@ class Limiter(Limits):
         if shared is not None and shared.decides and not shared.complete:
             return FOREVER
         return self.began + limits.window if self.began is not None and limits.starts else 0.0
+
+    def _complete(self) -> None:
+        """All other processes have said what they run. What they had started until now is not known."""
+        if self.began is not None:
+            self.began = self._state.now
+        self._reopen()
 
     def _reopen(self) -> None:
         for queue in self.queues.values():
@@ -113,8 +121,6 @@ class Limiter(Limits):
             self._live = PatternMap(self.live)
             for name in {*self._state.services, *self.queues}:
                 self._apply(name)
-            for queue in self.queues.values():
-                queue.closed_until = self._opens_at(queue.limits)
             dispatch.serve_freed(self._state)
 
     def _apply(self, name: bytes) -> None:
@@ -137,9 +143,9 @@ class Limiter(Limits):
             after = before
         else:
             after = self.queues[name] = LimitedQueue(state, name, limits, self.permits)
-            if self.shared is not None and self.shared.decides and not self.shared.complete:
-                after.closed_until = FOREVER
             self._count_running(after)
+        if after is not None:
+            after.closed_until = self._opens_at(after.limits)
         if service is not None:
             service.limits = after
             for request in waiting:
@@ -250,8 +256,7 @@ class Limiter(Limits):
     # --- what is shown
 
     def why(self, request: Request) -> str:
-        limits = request.service.limits
-        return limits.why(request) if limits is not None else ""
+        return why(request.service.limits, request, self._state)
 
     def memory(self) -> int:
         total = 0
@@ -263,7 +268,7 @@ class Limiter(Limits):
         held = {request for worker in self._state.workers for request in worker.held.values()}
         for name, queue in self.queues.items():
             assert queue.name == name and queue.limits == self.of(name), f"the limits of {name!r} are out of date"
-            queue.check_invariants()
+            check_invariants(queue)
             gone = [request.number for request in queue.held if request not in held]
             assert not gone, f"{name!r} counts requests as running that no worker holds: {gone}"
         for name, service in self._state.services.items():

@@ -155,7 +155,7 @@ def service_detail(parts: Parts, name: bytes) -> Row:
     first = figures.oldest(state, service) if service is not None and not hidden else None
     return {
         "service": row,
-        "why": why(first) if first is not None else "",
+        "why": why(state, first) if first is not None else "",
         "waiting_jobs": waiting,
         "open_per_worker": merging.open_per_worker(row, waiting),
         "limits": limits,
@@ -294,7 +294,7 @@ def request_row(state: State, request: Request) -> Row:
         if request.state != DONE
         else None,  # a finished request no longer has its body
         "progress": request.history.progress.to_json() if request.history.progress is not None else None,
-        "why": why(request),
+        "why": why(state, request),
     }
 
 
@@ -304,7 +304,7 @@ def _state(request: Request) -> str:
     return STATES[request.state]
 
 
-def why(request: Request) -> str:
+def why(state: State, request: Request) -> str:
     """Why the request is in its current state, as text."""
     service = request.service
     worker = request.worker
@@ -314,7 +314,7 @@ def why(request: Request) -> str:
         return f"{_holder(worker)} has it"
     if request.state == DONE and worker is not None:
         return f"{_holder(worker)} still runs it, although it ended as {request.outcome}: {request.history.reason}"
-    limited = service.limits.why(request) if service.limits is not None else ""
+    limited = state.limits.why(request)
     if limited:
         return limited
     count = len(service.workers)

@@ -144,7 +144,7 @@ def _figures(parts: Parts, service: Service, name: str, series: Series) -> "list
             GROWING,
             WARNING,
             f"the queue of {name} grows: {service.queue_length:,} requests",
-            why(first) if first is not None else "requests arrive faster than they are served",
+            why(parts.state, first) if first is not None else "requests arrive faster than they are served",
             name,
             service.queue_length,
         )

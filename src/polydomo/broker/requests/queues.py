@@ -19,7 +19,7 @@ def of_client(service: Service, session: Session) -> deque[Request]:
 
 def startable(service: Service) -> bool:
     """Whether ``pop`` has a request: one waits, and is not over its limit."""
-    return service.queue_length > 0 and (service.limits is None or service.limits.ready > 0)
+    return service.queue_length > 0 and (service.limits is None or service.limits.startable())
 
 
 def push(service: Service, request: Request) -> None:
@@ -54,6 +54,14 @@ def pop(service: Service) -> Request:
     else:
         del service.client_queues[request.session]
     return request
+
+
+def pop_across(service: Service) -> Request:
+    """The same for a request that goes to another process of this broker."""
+    if service.limits is None:
+        return pop(service)
+    service.queue_length -= 1
+    return service.limits.pop_across()
 
 
 def first(service: Service) -> Request:

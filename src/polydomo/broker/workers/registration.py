@@ -8,7 +8,7 @@ from polydomo.broker.requests import deadlines, dispatch, outcomes, pausing, pro
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.broker.state import State
 from polydomo.broker.workers import silence
-from polydomo.model.outcomes import GAVE_UP, INTERRUPTED, SHUTDOWN
+from polydomo.model.outcomes import GAVE_UP, INTERRUPTED, NO_WORKER, SHUTDOWN
 from polydomo.model.records import DONE, NOT_ASKED, Departure, Request, Service, Session, Worker
 from polydomo.model.registration import Refusal, WorkerTerms
 
@@ -210,6 +210,9 @@ def _requeue(state: State, request: Request, worker: Worker, why: str, moved: bo
         outcomes.fail(
             state, request, GAVE_UP, f"{tried - history.releases} attempts ended without a reply; the last one: {why}"
         )
+    elif request.service.limits is not None and request.session.is_sibling:
+        # Another start needs another permit. The process that sent it has, or asks for, the next one.
+        outcomes.fail(state, request, NO_WORKER, f"it has to start again ({why})")
     else:
         history.partials_before = history.partials
         service = request.service

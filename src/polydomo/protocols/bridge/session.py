@@ -12,8 +12,8 @@
     PARTIAL  id body*
     PROGRESS id share text                                 if both sides have the extension
     FINAL    id route body*                                route: the brokers it passed after this one, with its name at each
-    FAILURE  id code text route
-    CANCEL   id
+    FAILURE  id code text route [1]                        1: between processes, its worker still has it, and ENDED follows
+    CANCEL   id [1]                                        1: likewise, to be answered by ENDED when its worker has ended it
     PUBLISH  origin number topic body*
     BEAT
 
@@ -83,6 +83,7 @@ class BridgedRequest:
             None  # the brokers it passed after this one, from their answer; None: they are not asked for
         )
         self.facts = facts  # from another process of this broker
+        self.counts = False  # it has ended, and that process counts it as running until ENDED
 
 
 def trace_of(identity: bytes, number: int) -> str:
@@ -216,19 +217,25 @@ class BridgeSession(ProtocolSession):
         broker = self.broker
         if word == b"BEAT" and not rest:
             broker.heartbeat(worker)
-        elif word == b"FAILURE" and len(rest) == 4:
+        elif word == b"FAILURE" and (len(rest) == 4 or (self.is_sibling and rest[4:] == [b"1"])):
             self._answered(worker, rest[0], rest[3])
-            broker.bridge_failed(worker, rest[0], *read_failure(rest[1], rest[2]))
+            broker.bridge_failed(worker, rest[0], *read_failure(rest[1], rest[2]), runs=len(rest) == 5)
         elif word == b"PROGRESS" and len(rest) == 3 and self.carries_progress():
             share = read_share(rest[1])
             if share is None:
                 raise ProtocolViolation("PROGRESS without a share from 0 to 1")
             broker.progress(worker, rest[0], share, read_text(rest[2]))
-        elif word == b"CANCEL" and len(rest) == 1:
+        elif word == b"CANCEL" and (len(rest) == 1 or (self.is_sibling and rest[1:] == [b"1"])):
             request = self.open.get(rest[0])
             if request is not None:  # otherwise it crossed the answer
                 del self.open[rest[0]]
                 broker.cancel(request, "cancelled by the other broker")
+                journey = request.ref
+                if len(rest) == 2 and isinstance(journey, BridgedRequest):
+                    limits = request.service.limits
+                    journey.counts = True
+                    if limits is None or not limits.runs(request):
+                        self.send_ended(request)
         elif word == b"OFFER" and len(rest) == 2:
             path = read_path(rest[1])
             if not path or path[0] != self.peer_identity:
@@ -405,7 +412,10 @@ class BridgeSession(ProtocolSession):
         assert isinstance(journey, BridgedRequest)
         self.open.pop(journey.key, None)
         said = [code.encode("utf-8", "replace"), text.encode("utf-8", "replace")[:MAX_FAILURE_TEXT]]
-        self._say(b"FAILURE", [journey.key, *said, self._route(request, journey)])
+        limits = request.service.limits
+        journey.counts = self.is_sibling and limits is not None and limits.runs(request)
+        runs = [b"1"] if journey.counts else []
+        self._say(b"FAILURE", [journey.key, *said, self._route(request, journey), *runs])
 
     def _route(self, request: Request, journey: BridgedRequest) -> bytes:
         here = f"{self.broker.identity().decode()}:{self.broker.request_name(request)}"
@@ -480,6 +490,12 @@ class BridgeSession(ProtocolSession):
         if self.is_sibling and isinstance(journey, BridgedRequest):
             self._say(b"STARTED", [journey.key])
 
+    def send_ended(self, request: Request) -> None:
+        journey = request.ref
+        if isinstance(journey, BridgedRequest) and journey.counts:
+            journey.counts = False
+            self._say(b"ENDED", [journey.key])
+
     def has_room(self) -> bool:
         """Whether the other side accepts one more request. The last one may exceed the byte limit, so that large requests can be sent at
         all."""
@@ -490,6 +506,9 @@ class BridgeSession(ProtocolSession):
 
     def cancel_request(self, worker: Worker, request: Request) -> bool:
         self._back(request.token)
+        if self.is_sibling and request.service.limits is not None:
+            self._say(b"CANCEL", [request.token, b"1"])
+            return False  # it counts as running until the worker of the other process has ended it
         self._say(b"CANCEL", [request.token])
         return True
 
