@@ -126,6 +126,8 @@ class BrokerNode(Listener):
         self.options = world.options
         self.rng = rng
         self.skew = rng.uniform(0.0, 10_000.0)
+        if world.options.siblings:
+            self.skew = 5_000.0  # the processes of one machine have one clock
         self.wall = 1_700_000_000.0
         self.runs = 0
         self.bridged: list[BrokerNode] = []  # brokers that this one connects to
@@ -176,8 +178,7 @@ class BrokerNode(Listener):
         )
         if options.siblings:
             self.broker.siblings.become(int(self.name[1:]), options.brokers)
-        if options.rate:
-            self.broker.limiter.start_at(self.clock)  # as the server does
+        self.broker.limiter.start_at(self.clock)  # as the server does
         self.site = Site(self.broker)
         HttpApi(self.broker, MemoValues()).mount(self.site, self.broker.schemas.encoding_of, lambda session: {})
         mount_pages(self.site, self.broker)
@@ -300,12 +301,13 @@ class BrokerNode(Listener):
         self.world.network.wake()
 
     def jump(self, seconds: float, wall: float) -> None:
-        """The clock jumps forward; the wall clock jumps by ``wall``."""
-        self.skew += seconds
-        self.wall += wall
-        if self.up:
-            self.broker.wall = self.wall
-            self.wake()
+        """The clock of the machine jumps forward; the wall clock jumps by ``wall``."""
+        for node in self.world.nodes if self.options.siblings else [self]:
+            node.skew += seconds
+            node.wall += wall
+            if node.up:
+                node.broker.wall = node.wall
+                node.wake()
 
     # --- connections
 

@@ -11,6 +11,7 @@ lost, so that the group is applied again. After some time the faults stop, and t
 - no run of a schedule is stored twice, and none is missing;
 - partial replies: none is shown before it is in the store; a client that continues behind the last one it has gets each once, in order,
   without a gap; those of an attempt are never mixed with those of another; the rest of the result is shown at the end;
+- limits of a service: no window holds more starts than allowed, over all brokers of the store; no leader runs more than allowed;
 - flows: see ``sim.durable_flows``;
 - another principal, which may call the same service, neither gets nor ends a job, and its use of the same key makes another job;
 - a stored job whose bytes flipped is dead with that reason, or has the right result if it was in memory: no wrong body reaches a worker,
@@ -39,6 +40,7 @@ from polydomo.stores.memory_tables import MemoryTables
 from polydomo.wire.frames import frame, join
 from sim.durable_flows import SimulatedFlow
 from sim.durable_hosts import DOOMED, START, STREAMED, Host
+from sim.durable_limits import JobLimits
 from sim.durable_store import Breach, Database
 from sim.durable_streams import Follower, result_fits
 
@@ -66,6 +68,10 @@ class Plan:
     lost_answers: float = 0.1
     disk: float = 0.02  # seconds that a commit takes
     flips: int = 0  # stored jobs of which a byte changes
+    running: int = 0  # limits of the service, per group; 0: none
+    rate: int = 0
+    window: float = 1.0
+    stored: bool = False  # the limits are those that an operator has set, not those of the settings
 
 
 def draw(seed: int) -> Plan:
@@ -85,6 +91,14 @@ def draw(seed: int) -> Plan:
     plan.disk = dice.choice([0.001, 0.02, 0.3])
     plan.flips = Random(seed * 104_729).choice([0, 0, 2, 6])
     plan.flows = Random(seed * 6_700_417).choice([0, 1, 2, 4])
+    limits = Random(seed * 122_949_823)
+    if limits.random() < 0.5:
+        plan.running = limits.choice([0, 1, 3])
+        plan.rate = limits.choice([0, 2, 5]) if plan.running else limits.choice([2, 5])
+        plan.window = limits.choice([0.5, 2.0])
+        plan.stored = limits.random() < 0.5
+        if plan.running == 1:
+            plan.flows = 0  # they would take longer than the calm at the end
     return plan
 
 
@@ -112,6 +126,7 @@ class World:
         self.queue: list[tuple[float, int, Callable[[], None]]] = []
         self.numbers = count()
         self.database = Database(MemoryTables(), self.plan.shared)
+        self.limits = JobLimits(self)
         self.flows = [SimulatedFlow(self, n) for n in range(self.plan.flows)]
         self.hosts = [Host(self, f"host{n}") for n in range(self.plan.brokers)]
 
@@ -236,6 +251,8 @@ class World:
             header["key"] = key
         if dice.random() < 0.2:
             header["delay_us"] = dice.randint(0, 20_000_000)
+        if self.limits.limits is not None:
+            header["group"] = f"group{n % 2}"
         if dice.random() < 0.1:
             header["ttl_us"] = dice.randint(1_000_000, 60_000_000)
         message = write_message(header, [body])

@@ -98,6 +98,7 @@ class Hands(Peer):
 
     def deliver(self, worker: Worker, request: Request) -> None:
         world = self.host.world
+        world.limits.started(self.host, request)
         frames = split(request.body) if request.body else []
         token, body = request.token, b"".join(frames)
         answer = body.upper()
@@ -154,7 +155,8 @@ class Host:
         world = self.world
         self.life += 1
         self.up = True
-        self.broker = Broker(world.now, Dice(world.dice.randrange(2**32)), wall=START)
+        self.broker = Broker(world.now, Dice(world.dice.randrange(2**32)), world.limits.policy(), wall=START)
+        self.broker.limiter.start_at(world.now)  # as the server does
         self.store = DiskStore(self)
         policy = JobPolicy()
         policy.backoff = Backoff(attempts=4, first=0.5, most=5.0)

@@ -84,6 +84,7 @@ class DiskStore(Store):
         self.epoch = 0
         self.leader = ""
         self.lease_until = 0.0
+        self.found_late = False
         self.suspended = False
 
     def put(self, op: Op) -> None:
@@ -92,6 +93,13 @@ class DiskStore(Store):
 
     def refusal(self) -> StoreError | None:
         return self.trouble
+
+    def holds_lease(self) -> bool:
+        world = self.host.world
+        if not world.database.shared or world.now < self.lease_until:
+            return True
+        self.found_late = True
+        return False
 
     def kick(self) -> None:
         """Starts the next commit, if none is under way."""
@@ -171,8 +179,8 @@ class DiskStore(Store):
                 self.step_down("the lease is another's")
                 return
             self.lease_until = world.now + LEASE
-            if self.suspended:
-                self.suspended = False
+            if self.suspended or self.found_late:
+                self.suspended = self.found_late = False
                 self.host.turn(lambda: self.host.durable.suspend(False))
         elif not self.leads:
             lease = base.acquire(self.host.name, self.host.name, LEASE)

@@ -230,6 +230,11 @@ def draw(seed: int) -> Options:
     if rng.random() < 0.15 and not secured:
         options.taking = rng.choice((1, 2))
         options.max_services += options.taking
+    if rng.random() < 0.3:
+        options.running = rng.choice((0, 1, 2, 4))
+        options.rate = rng.choice((0, 2, 5)) if options.running else rng.choice((1, 3, 8))
+        options.window = rng.choice((0.2, 1.0, 2.0))
+        options.groups = rng.choice((1, 3))
     return options
 
 

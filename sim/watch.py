@@ -13,6 +13,7 @@ from polydomo.wire.sp import SpLink
 from polydomo.wire.zmtp.link import ZmtpLink
 from sim.dialog import Dialog
 from sim.dialogs import EmqpDialog
+from sim.limited import LimitRules
 from sim.lives import Lives
 
 if TYPE_CHECKING:
@@ -46,9 +47,10 @@ class Watcher:
         self._seats: dict[Worker, Session] = {}  # its connection: a worker on a new connection is last in the order
         self._served: dict[tuple[Service, Session], int] = {}  # number of the client's last dispatch from its queue
         self._near: dict[tuple[bytes, bytes], Worker] = {}  # the worker that served a key last
-        self._dispatches = 0
+        self.dispatches = 0
         self._waiting: dict[Link, int] = {}  # number of turns that a link has waited
-        self._came: dict[Request, int] = {}  # queued requests: number of dispatches when it was queued
+        self.came: dict[Request, int] = {}  # queued requests: number of dispatches when it was queued
+        self.limits = LimitRules(self)
         self._late: dict[Request, float] = {}  # time since when it is overdue
         self._empty: dict[Service, float] = {}  # time since when it has no worker
 
@@ -59,14 +61,14 @@ class Watcher:
 
     def accepted(self, request: Request) -> None:
         self.lives.accepted(request)
-        self._came[request] = self._dispatches
+        self.came[request] = self.dispatches
 
     def ended(self, request: Request) -> None:
         self.lives.ended(request)
         if request.outcome == GAVE_UP and request.token in self.released_tokens:
             tag = self.node.recorder.tags.get(request.number, "")
             self.breach("release", f"request {request.number} was given up, although it had not been started", tag)
-        self._came.pop(request, None)
+        self.came.pop(request, None)
         dialog = self.dialogs.get(request.session.link.peer)
         if (
             isinstance(dialog, EmqpDialog)
@@ -85,7 +87,7 @@ class Watcher:
     def forwarded(self, request: Request) -> None:
         """The request joins its client's queue at another service."""
         self.lives.forwarded(request)
-        self._came[request] = self._dispatches
+        self.came[request] = self.dispatches
 
     def registered(self, worker: Worker) -> None:
         """The worker registered, for the first time or for another service: it is last in the order."""
@@ -98,10 +100,10 @@ class Watcher:
 
     def dispatched(self, request: Request, worker: Worker) -> None:
         self.lives.held(request)
-        self._dispatches += 1
+        self.dispatches += 1
         service = request.service
         tag = self.node.recorder.tags.get(request.number, "")
-        in_turn = self._came.pop(request, None) is not None  # otherwise a worker or a bridge returned it
+        in_turn = self.came.pop(request, None) is not None  # otherwise a worker or a bridge returned it
         if worker.session.runs_shared:
             return  # it waits for a run of its key, and the run is a request of its own
         self._empty.pop(service, None)  # another broker may offer and withdraw it in one step
@@ -113,9 +115,10 @@ class Watcher:
                 first = service.retries[0].number
                 self.breach("head", f"request {request.number} went before {first}, which had been requeued", tag)
             self._in_turn(request, tag)
+        self.limits.in_turn(request, tag, again=not in_turn)
         if worker.session.is_bridge:
             return  # a bridge is chosen by its route
-        self._limited(request, tag)
+        self.limits.started(request, tag)
         preferred = self._nearest(request, worker, tag)
         if worker.runs and len(worker.held) > worker.runs:
             for other in service.workers:
@@ -131,30 +134,6 @@ class Watcher:
                     self.breach(
                         "lru", f"worker {worker.number} was chosen while {other.number} had been idle for longer", tag
                     )
-
-    def _limited(self, request: Request, tag: str) -> None:
-        """ "No window holds more starts than allowed", and no more requests of a group run: by the times and the workers that the simulator
-        sees, over all runs of a broker."""
-        node, options = self.node, self.node.options
-        if options.siblings or not (options.running or options.rate):
-            return  # two processes that do not hear each other may both believe that a slot is free
-        group, service = request.options.group, request.service.name
-        world = node.world
-        key = (node.name, service, group)
-        times = world.starts.setdefault(key, [])
-        times.append(node.broker.now)
-        if options.rate and len(times) > options.rate:
-            span = times[-1] - times[-1 - options.rate]
-            if span < options.window - 0.001:
-                self.breach("window", f"{options.rate + 1} requests of {group!r} started within {span:.4f} s", tag)
-        running = sum(
-            held.options.group == group and held.service.name == service
-            for worker in node.broker.workers
-            if not (worker.session.is_bridge or worker.session.runs_shared)
-            for held in worker.held.values()
-        )
-        if options.running and running > options.running:
-            self.breach("running", f"{running} requests of {group!r} run, and {options.running} may", tag)
 
     def _nearest(self, request: Request, worker: Worker, tag: str) -> bool:
         """ "prefers the worker that served that key last, if it is idle or has credit". Returns whether the request got that worker."""
@@ -185,13 +164,13 @@ class Watcher:
         service = request.service
         key = (service, request.session)
         last = self._served.get(key)
-        self._served[key] = self._dispatches
+        self._served[key] = self.dispatches
         if last is None:
             return
         for other, queue in service.client_queues.items():
             if other is request.session or not queue:
                 continue
-            came = self._came.get(queue[0])
+            came = self.came.get(queue[0])
             if came is not None and came < last and self._served.get((service, other), 0) < last:
                 self.breach(
                     "turns",
@@ -233,6 +212,7 @@ class Watcher:
             dialog.settled()
         if not more:
             self._stalled()
+            self.limits.unstarted()
         self._unmoved()
         self._in_turn_again()
         if timers:
@@ -303,7 +283,10 @@ class Watcher:
             passed_on = sum(
                 request.history.forwards > 0 or request.session.windowed for request in queues.waiting(service)
             )
-            most = policy.max_queue + clients + held + len(service.retries) + passed_on
+            retries = len(service.retries)
+            if service.limits is not None:
+                retries = sum(request.attempts > 0 for request in queues.waiting(service))
+            most = policy.max_queue + clients + held + retries + passed_on
             if service.queue_length > most:
                 self.breach(
                     "bound",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim import mutants_flows, mutants_streams
+from sim import mutants_flows, mutants_job_limits, mutants_streams
 from sim.durable import run_seed
 from sim.mutants_durable import MUTANTS, SEEDS, DurableMutant, find
 from tests.forms import replaces_core
@@ -33,7 +33,9 @@ def test_five_thousand_seeds_hold() -> None:
 
 @replaces_core
 @pytest.mark.parametrize(
-    "mutant", [*MUTANTS, *mutants_flows.MUTANTS, *mutants_streams.STREAM_MUTANTS], ids=lambda mutant: mutant.name
+    "mutant",
+    [*MUTANTS, *mutants_flows.MUTANTS, *mutants_streams.STREAM_MUTANTS, *mutants_job_limits.LIMIT_MUTANTS],
+    ids=lambda mutant: mutant.name,
 )
 def test_the_mutant_is_found(mutant: DurableMutant) -> None:
     assert find(mutant), f"{mutant.name} ({mutant.says}) survived {SEEDS} seeds"
