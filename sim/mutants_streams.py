@@ -96,3 +96,19 @@ def part_skipped(stack: ExitStack) -> None:
         return mutated
 
     swap(stack, MemoryBackend, "_get_parts", make)
+
+
+@mutant("a client that follows a job is told an outcome that a broker had when it lost the lease", first=310_831)
+def outcome_of_an_old_leader(stack: ExitStack) -> None:
+    def make(read: Any) -> Any:
+        def mutated(self: JobFollower, job: Job, op: GetParts) -> None:
+            jobs = self.durable.jobs
+            leads, jobs.leads, self.epoch = jobs.leads, True, jobs.epoch
+            try:
+                read(self, job, op)
+            finally:
+                jobs.leads = leads
+
+        return mutated
+
+    swap(stack, JobFollower, "_read", make)

@@ -33,6 +33,7 @@ class JobFollower:
         self.timed = seconds > 0.0
         self.reading = False
         self.woken = False  # something has changed since the last look began
+        self.epoch = 0  # of the leader, when the last look began
         wait = durable.parked[request]
         wait.leave = self._leave
         if self.timed:
@@ -42,6 +43,7 @@ class JobFollower:
 
     def look(self) -> None:
         self.reading, self.woken = True, False
+        self.epoch = self.durable.jobs.epoch
         self.durable.jobs.parts.watch(self.id, self._wake)  # before reading, so that nothing is missed
         self.durable.jobs.find(self.id, self._found)
 
@@ -72,6 +74,9 @@ class JobFollower:
         elif op.error is not None:
             self._leave()
             durable.refuse(request, op.error)
+        elif not durable.jobs.leads or durable.jobs.epoch != self.epoch:  # it may have an outcome that was never stored
+            self._leave()
+            durable.refuse(request, durable.jobs.not_leading())
         elif op.parts:
             self._answer_parts(job, op.parts)
         elif job.state in states.ENDED and job.id not in durable.jobs.open:
