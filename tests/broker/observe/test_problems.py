@@ -168,6 +168,12 @@ def test_the_detail_of_a_service() -> None:
     assert (detail["service"]["recent_requests"], detail["service"]["recent_failed"]) == (1, 1)
     assert detail["limits"]["attempts"] == 3 and detail["limits"]["durable"] is False
     unknown: Any = service_detail(world.broker.parts, b"other")
-    assert unknown["service"] is None
+    assert unknown["service"] is None and (unknown["why"], detail["why"]) == ("", "")
+    client.ask()
+    client.ask()
+    waits: Any = service_detail(world.broker.parts, b"echo")
+    assert waits["why"] == "its only worker is busy"
+    merged = json.loads(merging.merge(merging.detail, [json.dumps(one).encode() for one in (detail, waits, unknown)]))
+    assert merged["why"] == "its only worker is busy"
     both = json.loads(merging.merge(merging.detail, [json.dumps(unknown).encode(), json.dumps(detail).encode()]))
     assert both["service"]["name"] == "echo"

@@ -191,7 +191,8 @@ def detail(parts: "list[object]") -> object:
     known = [row["service"] for row in rows if isinstance(row.get("service"), dict)]
     merged = dict(rows[0]) if rows else {}
     merged["service"] = service(known) if len(known) > 1 else known[0] if known else None
-    merged["why"] = max(rows, key=_oldest_wait).get("why", "") if rows else ""
+    waiting = [row for row in rows if row.get("why")]
+    merged["why"] = max(waiting, key=_oldest_wait)["why"] if waiting else ""
     merged["waiting_jobs"] = sum(int(row.get("waiting_jobs") or 0) for row in rows)
     merged["open_per_worker"] = open_per_worker(merged["service"], merged["waiting_jobs"])
     merged["typed"] = any(row.get("typed") for row in rows)
