@@ -160,4 +160,27 @@ FROM messages WHERE event = 'job' AND once != '' AND outcome IN ('done', 'dead',
 GROUP BY rule, once HAVING count(*) > 1;
 """
 
-STATEMENTS = (f"CREATE TABLE audit ({ABOUT})", RUNS, SINGLE, REQUESTS, WORKERS, CONNECTIONS, SERVICES, SEQUENCE, ONCE)
+_ENDS = """(SELECT * FROM messages WHERE flow != '' AND position > 0 AND nodes = 0
+    AND (event = 'node' OR (event = 'job' AND outcome IN ('done', 'dead', 'cancelled'))))"""
+NODES = f"""
+INSERT INTO audit SELECT 'node-one-outcome', max_by(run, (time, run, seq)), 0, 0, 0, '', max_by(seq, (time, run, seq))
+FROM {_ENDS} GROUP BY flow, node, since HAVING count(*) > 1;
+INSERT INTO audit SELECT DISTINCT 'node-after-needs', r.run, 0, 0, 0, '', r.seq FROM (
+    SELECT run, seq, flow, position, unnest(string_split(needs, ',')) AS part FROM messages
+    WHERE event = 'job' AND flow != '' AND position > 0 AND needs != '' AND outcome IN ('accepted', 'reopened')
+) r JOIN {_ENDS} e ON e.flow = r.flow AND r.part != '...' AND r.position > e.since AND r.position <= e.position
+AND e.node BETWEEN TRY_CAST(split_part(r.part, '-', 1) AS INT) AND TRY_CAST(split_part(r.part, '-', -1) AS INT);
+"""
+
+STATEMENTS = (
+    f"CREATE TABLE audit ({ABOUT})",
+    RUNS,
+    SINGLE,
+    REQUESTS,
+    WORKERS,
+    CONNECTIONS,
+    SERVICES,
+    SEQUENCE,
+    ONCE,
+    NODES,
+)

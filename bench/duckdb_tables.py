@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 
 from bench import duckdb_audit
-from polydomo.journal.reading.rules import ONCE, RULES
+from polydomo.journal.reading.rules import OF_ALL_RUNS, RULES
 from polydomo.journal.schema import MESSAGES, REQUESTS
 
 WINDOWS = (10, 60, 3600)  # seconds
@@ -256,7 +256,8 @@ WITH levels AS (SELECT run, max(CASE WHEN level = 'messages' OR event IN ('accep
     'granted', 'published') THEN 'messages' ELSE '' END) AS shown FROM messages GROUP BY run)
 SELECT run, broker, if(shown = 'messages', 'messages', 'requests') AS level, rule, count(a.rule) AS breaches
 FROM ends JOIN levels USING (run) CROSS JOIN (SELECT unnest(getvariable('rules')) AS rule) LEFT JOIN audit a USING (run, rule) GROUP BY ALL
-UNION ALL SELECT 0, '', 'requests', rule, count(a.rule) FROM (SELECT unnest(['job-one-outcome', 'schedule-fires-once']) AS rule)
+UNION ALL SELECT 0, '', 'requests', rule, count(a.rule) FROM (SELECT unnest(['job-one-outcome', 'schedule-fires-once',
+    'node-after-needs', 'node-one-outcome']) AS rule)
     LEFT JOIN audit a USING (rule) GROUP BY rule
 """
 
@@ -302,8 +303,52 @@ CREATE TABLE jobs AS SELECT job, broker, run, seq, service, origin, key, princip
     bytes AS result_bytes FROM job_events WHERE event IN ('done', 'dead', 'cancelled');
 """
 
+# Each node and its predecessor, then a walk from the last node: written apart from the pipeline's arrays.
+FLOWS_TABLES = """
+CREATE TEMP TABLE flow_ends AS SELECT flow, name, key, principal, broker, run, seq, created AS started, time AS ended,
+    epoch_us(time) - epoch_us(created) AS total_us, outcome AS state, reason, nodes
+    FROM messages WHERE event = 'flow' AND outcome IN ('done', 'failed', 'cancelled');
+CREATE TEMP TABLE node_rows AS SELECT e.run AS end_run, e.seq AS end_seq, e.started, e.broker AS end_broker, m.*,
+    m.event = 'node' OR (m.outcome IN ('done', 'dead', 'cancelled') AND m.nodes = 0) AS is_end,
+    m.event = 'job' AND m.outcome IN ('accepted', 'reopened') AS is_release
+    FROM flow_ends e JOIN messages m ON m.flow = e.flow AND m.time <= e.ended AND m.event IN ('job', 'node');
+CREATE TEMP TABLE node_ends AS SELECT * FROM node_rows WHERE is_end
+    QUALIFY row_number() OVER (PARTITION BY end_run, end_seq, node ORDER BY time DESC, run DESC, seq DESC) = 1;
+CREATE TEMP TABLE node_releases AS SELECT * FROM node_rows WHERE is_release
+    QUALIFY row_number() OVER (PARTITION BY end_run, end_seq, node ORDER BY time DESC, run DESC, seq DESC) = 1;
+CREATE TEMP TABLE flow_graph AS SELECT a.end_run AS run, a.end_seq AS seq, a.flow, a.end_broker AS broker, a.started, a.node, a.name,
+    r.service, r.job, coalesce(e.outcome, 'open') AS state, r.time AS released, e.time AS ended,
+    greatest(0, epoch_us(e.time) - epoch_us(r.time)) AS open_us, CAST(e.attempt AS INT) AS attempts,
+    coalesce(nullif(if(e.event = 'node', e.needs, ''), ''), r.needs, '') AS needs
+    FROM (SELECT end_run, end_seq, flow, end_broker, started, node, max(name) AS name FROM node_rows GROUP BY ALL) a
+    LEFT JOIN node_ends e ON e.end_run = a.end_run AND e.end_seq = a.end_seq AND e.node = a.node
+    LEFT JOIN node_releases r ON r.end_run = a.end_run AND r.end_seq = a.end_seq AND r.node = a.node;
+CREATE TEMP TABLE flow_before AS SELECT n.run, n.seq, n.node, max_by(p.node, (p.ended, p.node)) AS after, max(p.ended) AS since
+    FROM (SELECT run, seq, node, ended, unnest(string_split(needs, ',')) AS part FROM flow_graph WHERE needs != '') n
+    JOIN flow_graph p ON p.run = n.run AND p.seq = n.seq AND n.part != '...' AND p.ended <= n.ended AND p.state != 'skipped'
+        AND p.node BETWEEN TRY_CAST(split_part(n.part, '-', 1) AS INT) AND TRY_CAST(split_part(n.part, '-', -1) AS INT)
+    GROUP BY ALL;
+CREATE TEMP TABLE flow_path AS WITH RECURSIVE walk AS (
+    SELECT run, seq, max_by(node, (ended, node)) AS node, 1 AS place FROM flow_graph WHERE ended IS NOT NULL AND state != 'skipped'
+    GROUP BY run, seq
+    UNION ALL SELECT w.run, w.seq, b.after, w.place + 1 FROM walk w JOIN flow_before b USING (run, seq, node) WHERE w.place < 10000
+) SELECT run, seq, node, max(place) OVER (PARTITION BY run, seq) - place + 1 AS critical FROM walk;
+CREATE TABLE flow_nodes AS SELECT g.flow, g.broker, g.run, g.seq, g.node, g.name, g.service, g.job, g.state, g.released, g.ended,
+    if(g.ended IS NULL OR g.released IS NULL, NULL, g.open_us) AS open_us, g.attempts, g.needs, b.after, p.critical,
+    if(p.critical IS NULL, 0, greatest(0, epoch_us(g.ended) - epoch_us(coalesce(b.since, g.started)))) AS critical_us
+    FROM flow_graph g LEFT JOIN flow_before b USING (run, seq, node) LEFT JOIN flow_path p USING (run, seq, node);
+CREATE TABLE flows AS SELECT e.*, coalesce(n.done, 0) AS done, coalesce(n.dead, 0) AS dead, coalesce(n.skipped, 0) AS skipped,
+    coalesce(n.cancelled, 0) AS cancelled, coalesce(n.open_us, 0) AS open_us, coalesce(n.critical_nodes, 0) AS critical_nodes,
+    coalesce(n.slowest, '') AS slowest, coalesce(n.slowest_us, 0) AS slowest_us
+    FROM flow_ends e LEFT JOIN (SELECT run, seq, count(*) FILTER (state = 'done') AS done, count(*) FILTER (state = 'dead') AS dead,
+        count(*) FILTER (state = 'skipped') AS skipped, count(*) FILTER (state = 'cancelled') AS cancelled, sum(open_us) AS open_us,
+        count(critical) AS critical_nodes, max_by(name, (critical_us, node)) FILTER (critical IS NOT NULL) AS slowest,
+        max(critical_us) AS slowest_us FROM flow_nodes GROUP BY run, seq) n USING (run, seq);
+"""
 
 TABLES = (
+    "flows",
+    "flow_nodes",
     "jobs",
     "job_events",
     "requests",
@@ -325,7 +370,7 @@ def compute(journals: Sequence[Path], memory: str = "3GB", threads: int = 2) -> 
     con.execute(
         f"SET memory_limit = '{memory}'; SET threads = {threads}; SET TimeZone = 'UTC'; SET preserve_insertion_order = false"
     )
-    con.execute("SET VARIABLE rules = $1", [[rule.id for rule in RULES if rule.shape != ONCE]])
+    con.execute("SET VARIABLE rules = $1", [[rule.id for rule in RULES if rule.shape not in OF_ALL_RUNS]])
     for view, kind in (("messages", MESSAGES), ("rows", REQUESTS)):
         globs = ", ".join(f"'{path}/kind={kind}/**/*.parquet'" for path in journals)
         con.execute(
@@ -342,6 +387,7 @@ def compute(journals: Sequence[Path], memory: str = "3GB", threads: int = 2) -> 
         LOGS_TABLE,
         VALUES_TABLE,
         JOBS_TABLES,
+        FLOWS_TABLES,
         *duckdb_audit.STATEMENTS,
         CHECKS_TABLE,
     ):

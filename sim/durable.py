@@ -12,7 +12,7 @@ lost, so that the group is applied again. After some time the faults stop, and t
 - partial replies: none is shown before it is in the store; a client that continues behind the last one it has gets each once, in order,
   without a gap; those of an attempt are never mixed with those of another; the rest of the result is shown at the end;
 - limits of a service: no window holds more starts than allowed, over all brokers of the store; no leader runs more than allowed;
-- flows: see ``sim.durable_flows``;
+- flows: see ``sim.durable_flows``; their journals break no rule of the audit about nodes;
 - another principal, which may call the same service, neither gets nor ends a job, and its use of the same key makes another job;
 - a stored job whose bytes flipped is dead with that reason, or has the right result if it was in memory: no wrong body reaches a worker,
   and no wrong result a client.
@@ -32,6 +32,8 @@ from random import Random
 
 from polydomo.broker.flows import flow as flows
 from polydomo.broker.jobs import job as states
+from polydomo.journal.reading.audit import audit
+from polydomo.journal.reading.rules import FLOWS, RULES
 from polydomo.model.flows.flow import Flow
 from polydomo.model.flows.growth import write_stored_flow
 from polydomo.model.jobs.messages import make_id, read_answer, write_message
@@ -39,12 +41,13 @@ from polydomo.model.outcomes import KEY_REUSED
 from polydomo.stores.memory_tables import MemoryTables
 from polydomo.wire.frames import frame, join
 from sim.durable_flows import SimulatedFlow
-from sim.durable_hosts import DOOMED, START, STREAMED, Host
+from sim.durable_hosts import DOOMED, START, STREAMED, Host, Row
 from sim.durable_limits import JobLimits
 from sim.durable_store import Breach, Database
 from sim.durable_streams import Follower, result_fits
 
 KEYS = 5
+FLOW_RULES = [rule.id for rule in RULES if rule.shape == FLOWS]
 CALM = 300.0  # seconds without faults at the end: flows that grow need more than others
 
 
@@ -114,6 +117,8 @@ class World:
     replies: int = 0
     bodies: set[bytes] = field(default_factory=set)  # of all that was submitted
     once: set[tuple[bool, str]] = field(default_factory=set)  # what was recorded that must happen once
+    rows: list[Row] = field(default_factory=list)  # of the journals of all brokers, about flows
+    brokers_started: int = 0
     faulty: bool = True
 
     def __post_init__(self) -> None:
@@ -129,6 +134,11 @@ class World:
         self.limits = JobLimits(self)
         self.flows = [SimulatedFlow(self, n) for n in range(self.plan.flows)]
         self.hosts = [Host(self, f"host{n}") for n in range(self.plan.brokers)]
+
+    def started(self) -> int:
+        """The number of a new run of a broker."""
+        self.brokers_started += 1
+        return self.brokers_started
 
     def wall(self) -> float:
         return START + self.now
@@ -373,6 +383,8 @@ class World:
 
     def check(self) -> None:
         tables = self.database.tables
+        for found in audit(self.rows, FLOW_RULES):
+            raise Breach(f"audit: {found}")
         for flow in self.flows:
             flow.check()
         if self.foreign & self.acknowledged.keys():

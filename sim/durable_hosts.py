@@ -3,15 +3,19 @@
 from collections.abc import Callable
 from datetime import UTC, tzinfo
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from polydomo.broker.broker import Broker
 from polydomo.broker.entropy import Entropy
+from polydomo.broker.flows.events import FlowEvent
+from polydomo.broker.flows.flow import NodeEnd
 from polydomo.broker.guard.rules import AccessRule, AccessRules
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.policy import JobListener, JobPolicy
+from polydomo.journal import schema
+from polydomo.journal.recording import event_fields
 from polydomo.model.detached_link import DetachedLink
 from polydomo.model.name_patterns import chosen
 from polydomo.model.records import Request, Worker
@@ -28,6 +32,7 @@ from sim.suspended import excuse_suspension
 if TYPE_CHECKING:
     from sim.durable import World
 
+Row = dict[str, Any]
 START = 1_700_000_000.0  # the wall clock when a world begins
 STREAMED = b"streamed "  # workers send parts of the reply to such a body
 DOOMED = b"doomed "  # the body of a job that can never succeed begins with this, and workers say so
@@ -74,13 +79,27 @@ class Peer(ProtocolSession):
 
 
 class Journal(JobListener):
-    """What the journals of all brokers have in common: nothing that must happen once is recorded twice (rules ``job-one-outcome`` and
-    ``schedule-fires-once``)."""
+    """The journal of one run of a broker. What all of them have in common: nothing that must happen once is recorded twice (rules
+    ``job-one-outcome`` and ``schedule-fires-once``). The rows about flows are audited at the end."""
 
-    def __init__(self, once: set[tuple[bool, str]]) -> None:
+    def __init__(self, once: set[tuple[bool, str]], rows: list[Row], run: int) -> None:
         self.once = once
+        self.rows = rows  # of all runs
+        self.run = run
+
+    def _add(self, event: str, fields: Row) -> None:
+        place: Row = {"time": len(self.rows), "run": self.run, "seq": len(self.rows), "event": event}
+        self.rows.append(schema.row(schema.MESSAGES, **place, **fields))
+
+    def flow_event(self, event: FlowEvent) -> None:
+        self._add(schema.FLOW, event_fields.of_flow(event))
+
+    def node_ended(self, end: NodeEnd) -> None:
+        self._add(schema.NODE, event_fields.of_node(end))
 
     def job_event(self, event: JobEvent) -> None:
+        if event.flow:
+            self._add(schema.JOB, event_fields.of_job(event))
         if event.once:
             seen = (event.what in states.ENDED, event.once)
             if seen in self.once:
@@ -163,7 +182,9 @@ class Host:
         policy.keep = policy.keep_dead = 1e6
         policy.repeat = 600.0
         names = chosen(["kept.*"])
-        self.durable = Durable(self.broker, self.broker, self.store, policy, names, zone, Journal(world.once))
+        self.durable = Durable(
+            self.broker, self.broker, self.store, policy, names, zone, Journal(world.once, world.rows, world.started())
+        )
         self.broker.use_jobs(self.durable)
         self.timer_at = 0.0
         self.hands: list[Hands] = []

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from polydomo.broker.flows import flow as flows
-from polydomo.broker.flows.flow import NodeRow
+from polydomo.broker.flows.flow import NodeEnd, NodeRow
 from polydomo.broker.flows.flows import Flows
 from polydomo.broker.flows.growth import Growth
 from polydomo.broker.jobs import job as states
@@ -15,11 +15,29 @@ from polydomo.model.flows.messages import NodeSpec, Template
 from polydomo.stores.flows.change import FlowChange
 from polydomo.stores.flows.memory import MemoryFlows
 from polydomo.stores.flows.steps import FlowSteps
+from sim.durable import run_seed
+from sim.durable_flows import SimulatedFlow
 from sim.mutants_durable import DurableMutant, collector
 from sim.replacing import swap
 
 MUTANTS: list[DurableMutant] = []
+AUDITED: dict[str, str] = {  # mutants that the audit of the journal finds, too, and the rule
+    "released-too-early": "node-after-needs",
+    "retried-at-once": "node-after-needs",
+    "skipped-and-released": "node-one-outcome",
+}
 mutant = collector(MUTANTS)
+
+
+def find_by_audit(mutant: DurableMutant, rule: str, seeds: int) -> int:
+    """The first seed whose journals break the rule, without the simulator's own rules about flows; 0 if there is none."""
+    with mutant.broken(), ExitStack() as stack:
+        for name in ("_check_run", "check"):
+            swap(stack, SimulatedFlow, name, lambda own: lambda self, *given: None)
+        for seed in range(mutant.first, mutant.first + seeds):
+            if f"audit: {rule}" in run_seed(seed)[1]:
+                return seed
+    return 0
 
 
 @mutant("a node is released while one that it needs is still open")
@@ -54,7 +72,7 @@ def skipped_node_runs(stack: ExitStack) -> None:
     swap(stack, NodeRow, "fails", lambda fails: lambda self: False)
 
 
-@mutant("what a transaction released is lost with its answer", first=4)
+@mutant("what a transaction released is lost with its answer")
 def lost_release(stack: ExitStack) -> None:
     swap(stack, FlowSteps, "_again", lambda again: lambda self, row, settled: None)
 
@@ -73,7 +91,7 @@ def counted_twice(stack: ExitStack) -> None:
     swap(stack, MemoryFlows, "light", make)
 
 
-@mutant("a new leader does not continue what the old one has left", first=48)
+@mutant("a new leader does not continue what the old one has left")
 def not_continued(stack: ExitStack) -> None:
     def make(load: Any) -> Any:
         def mutated(self: Flows, rows: Any) -> None:
@@ -122,15 +140,30 @@ def told_after_retry(stack: ExitStack) -> None:
     swap(stack, FlowChange, "_reset", make)
 
 
-@mutant("two failures skip the same node twice", first=4)
+@mutant("two failures skip the same node twice")
 def skipped_twice(stack: ExitStack) -> None:
     def make(take: Any) -> Any:
-        def mutated(self: FlowChange, node: NodeRow, state: str, when: float) -> None:
-            take(self, node, state, when)
+        def mutated(self: FlowChange, node: NodeRow, state: str, when: float) -> NodeEnd:
+            found: NodeEnd = take(self, node, state, when)
             if state == flows.SKIPPED:
                 del self.changed[node.number]
                 self.tables.update_nodes(self.row.id, [node])
                 node.state = flows.WAITING
+            return found
+
+        return mutated
+
+    swap(stack, FlowChange, "end", make)
+
+
+@mutant("a node that is skipped is released as well", first=39)
+def skipped_and_released(stack: ExitStack) -> None:
+    def make(end: Any) -> Any:
+        def mutated(self: FlowChange, node: NodeRow, state: str, when: float) -> NodeEnd:
+            found: NodeEnd = end(self, node, state, when)
+            if state == flows.SKIPPED:
+                self.ready.append(node.number)
+            return found
 
         return mutated
 

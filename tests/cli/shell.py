@@ -14,8 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.cli.forking import POLYDOMO, Forked
-
+POLYDOMO = [sys.executable, "-m", "polydomo"]
 WITH_LIMITS = [sys.executable, str(Path(__file__).parent.parent / "with_limits.py")]
 PATIENCE = 60.0  # seconds for anything that should happen at once, on a machine that is busy
 COMMAND = 120.0  # ... for a whole command: it starts Python and loads its modules
@@ -31,15 +30,9 @@ def run(
     *words: str, stdin: bytes = b"", cwd: Path | None = None, **variables: str
 ) -> subprocess.CompletedProcess[bytes]:
     """Runs a command to its end."""
-    command = [*POLYDOMO, *words]
-    pipe = subprocess.PIPE
-    with Forked(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd, env=environment(**variables)) as process:
-        try:
-            out, err = process.communicate(stdin, COMMAND)
-        except BaseException:
-            process.kill()
-            raise
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
+    return subprocess.run(
+        [*POLYDOMO, *words], input=stdin, capture_output=True, timeout=COMMAND, cwd=cwd, env=environment(**variables)
+    )
 
 
 def complaint(result: subprocess.CompletedProcess[bytes]) -> str:
@@ -60,8 +53,7 @@ class Running:
         self, *words: str, cwd: Path | None = None, limits: dict[str, float] | None = None, **variables: str
     ) -> None:
         program = [*WITH_LIMITS, *(f"{name}={value}" for name, value in limits.items())] if limits else POLYDOMO
-        popen = subprocess.Popen if limits or self.inside else Forked
-        self.process = popen(
+        self.process = subprocess.Popen(
             [*self.inside, *program, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

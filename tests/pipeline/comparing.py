@@ -59,7 +59,7 @@ def _value(column: Column, value: Any) -> Any:
 def hours_are_right(tables: Path) -> None:
     """Every file is in the directory of its hour."""
     times = {"requests": "ended", "services": "window", "workers": "window", "topology": "window", "capacity": "window", "logs": "time",
-             "values": "time", "audit": "time", "jobs": "ended", "job_events": "time"}  # fmt: skip
+             "values": "time", "audit": "time", "jobs": "ended", "job_events": "time", "flows": "ended"}  # fmt: skip
     for name, column in times.items():
         for path in (tables / name).rglob("*.parquet"):
             hour = f"{path.parts[-3]}/{path.parts[-2]}"

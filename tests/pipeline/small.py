@@ -270,6 +270,7 @@ def tables(directory: Path, services: int = 3) -> list[Row]:
         ],
     )
     jobs(directory)
+    flows(directory)
     return rows
 
 
@@ -293,3 +294,36 @@ def jobs(directory: Path) -> None:
         {"broker": "b1", "run": RUN, "schedule": EVIL, "event": event, "time": BEGIN} for event in ("fired", "skipped")
     ]
     write(directory, "job_events", events)
+
+
+def flows(directory: Path) -> None:
+    """Three runs of a flow of three nodes: the one after the other determines how long they take. The last run failed."""
+    runs, nodes = [], []
+    for n in range(3):
+        about: Row = {"flow": f"01M7H5ZN0ERVYDRHP9ZPD80F{n:02d}", "broker": "b1", "run": RUN, "seq": 1000 + n}
+        state = "failed" if n == 2 else "done"
+        runs.append(
+            {
+                **about,
+                "name": EVIL,
+                "state": state,
+                "nodes": 3,
+                "total_us": 4_000_000 + n,
+                "open_us": 6_000_000,
+                "ended": BEGIN,
+            }
+        )
+        for node, (service, place, us) in enumerate([("ocr", 1, 3_000_000), ("ocr", None, 0), ("join", 2, 1_000_000)]):
+            nodes.append(
+                {
+                    **about,
+                    "node": node,
+                    "name": f"{EVIL}-{node}",
+                    "service": service,
+                    "critical": place,
+                    "critical_us": us,
+                    "state": "done",
+                }
+            )
+    write(directory, "flows", runs)
+    write(directory, "flow_nodes", nodes)

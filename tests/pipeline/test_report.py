@@ -123,6 +123,18 @@ def test_durable_jobs_by_service_with_dead_jobs_and_schedules(report: Report) ->
     assert (plan.fired, plan.skipped) == (1, 1)
 
 
+def test_flows_with_what_determined_how_long_they_took(report: Report) -> None:
+    view = report.flows
+    (flow,) = view.flows
+    assert (view.count, flow.name, flow.done, flow.failed, flow.nodes) == (3, small.EVIL, 2, 1, 9)
+    assert flow.parts == [("ocr", 0.75), ("join", 0.25)] and flow.p50 == pytest.approx(4_000_000, rel=0.02)
+    slowest = view.slowest[0]
+    assert (slowest.state, slowest.critical, slowest.open_at_once) == ("failed", 2, pytest.approx(1.5))
+    assert [(service, us) for _, service, us in slowest.steps] == [("ocr", 3_000_000.0), ("join", 1_000_000.0)]
+    shown = page.flows(view)
+    assert "ocr 75%, join 25%" in shown and "2 of the 2 nodes on the critical path" in shown
+
+
 def test_services_beyond_the_most_used_are_summed_up(tmp_path: Path) -> None:
     rows = small.tables(tmp_path, services=30)
     views, number = services.service_views(Tables(tmp_path), (0, 900))

@@ -18,7 +18,9 @@ pytest.importorskip("pyspark")
 
 from polydomo.journal import schema
 from polydomo.journal.histogram import bucket
+from polydomo.journal.ids import RequestId
 from polydomo.journal.reading.audit import kind_of
+from polydomo.model.flows.needs import needs_text
 from polydomo.model.objective import Objective
 from polydomo.pipeline.audit import prefilter
 from polydomo.pipeline.batch import Options
@@ -131,6 +133,86 @@ def with_jobs(rows: list[Row], dice: random.Random) -> list[Row]:
     return made
 
 
+def with_flows(rows: list[Row], dice: random.Random) -> list[Row]:
+    """Adds flows whose rows go from run to run: some grow, some are retried, and now and then a rule is broken or a row is lost."""
+    made = [dict(row) for row in rows]
+    runs = sorted({row["run"] for row in rows})
+    seqs = {run: max(row["seq"] for row in rows if row["run"] == run) for run in runs}
+    spans = {
+        run: [min(times), max(times)] for run in runs if (times := [row["time"] for row in rows if row["run"] == run])
+    }
+    brokers = {row["run"]: row["broker"] for row in rows}
+    first, last = min(begin for begin, _ in spans.values()), max(end for _, end in spans.values())
+
+    def add(event: str, outcome: str, time: datetime, **more: Any) -> None:
+        open_then = [run for run in runs if spans[run][0] <= time <= spans[run][1]]
+        if not open_then or dice.random() < 0.01:
+            return
+        run = dice.choice(open_then)
+        seqs[run] += 1
+        made.append(schema.row(schema.MESSAGES, time=time, broker=brokers[run], run=run, seq=seqs[run], event=event,
+                               outcome=outcome, **more))  # fmt: skip
+
+    for i in range(12):
+        begun = first + (last - first) * 0.5 * dice.random()
+        flow = {"flow": str(RequestId(int(begun.timestamp() * 1000), 7, i))}
+        whole = {
+            **flow,
+            "name": f"graph{i % 3}",
+            "key": dice.choice(["", "monday"]),
+            "principal": "anna",
+            "created": begun,
+        }
+        count = dice.choice([1, 2, 5, 12])
+        add(schema.FLOW, "started", begun, nodes=count, **whole)
+        at, position = begun, 0
+        for turn in range(dice.choice([1, 1, 2])):
+            since = position
+            if turn:
+                add(schema.FLOW, "retrying", at, nodes=count, **whole)
+            for number in range(count):
+                about = {**flow, "node": number, "name": f"n{number}"}
+                chosen = sorted(dice.sample(range(number), min(number, dice.randrange(4))))
+                needs = needs_text(chosen, 100)
+                job = {**about, "job": f"01NODE{i:04d}{number:016d}", "service": dice.choice(["a", "b"]), "created": at}
+                at += (last - at) * 0.1 * dice.random()
+                end = at + (last - at) * 0.2 * dice.random()
+                early = dice.random() < 0.05
+                if dice.random() < 0.1:
+                    position += 1
+                    add(
+                        schema.NODE, dice.choice(["skipped", "cancelled"]), end, position=position, since=since, **about
+                    )
+                    continue
+                add(schema.JOB, dice.choice(["accepted", "reopened"]) if turn else "accepted", at, needs=needs,
+                    position=1 if early else position + 1, **job)  # fmt: skip
+                for _ in range(dice.choice([1, 1, 1, 1, 2])):
+                    position += 1
+                    add(schema.JOB, dice.choice(["done", "done", "dead"]), end, position=position, since=since, attempt=1,
+                        code="ok", once=f"{job['job']} {turn}", **job)  # fmt: skip
+                if dice.random() < 0.1 and number:
+                    add(
+                        schema.NODE,
+                        "done",
+                        end,
+                        needs=str(dice.randrange(number)),
+                        position=position,
+                        since=since,
+                        **about,
+                    )
+            at += (last - at) * 0.3 * dice.random()
+            add(
+                schema.FLOW,
+                dice.choice(["done", "failed", "cancelled"]),
+                at,
+                nodes=count,
+                position=position,
+                reason="x",
+                **whole,
+            )
+    return made
+
+
 def pieces(rows: list[Row], dice: random.Random, count: int) -> list[list[Row]]:
     """Splits the rows of each run into ranges of its sequence, like segments, in an order in which some are late."""
     made = []
@@ -183,7 +265,7 @@ def take_in(directory: Path, rows: list[Row], dice: random.Random, batches: int)
     ],
 )
 def test_incremental_results_equal_plain_python(tmp_path: Path, seed: int, level: str, batches: int) -> None:
-    rows = with_jobs(life(seed, level), random.Random(seed))
+    rows = with_flows(with_jobs(life(seed, level), random.Random(seed)), random.Random(seed))
     same(take_in(tmp_path, rows, random.Random(seed), batches), rows)
 
 

@@ -34,6 +34,17 @@ def test_five_thousand_seeds_hold() -> None:
 @replaces_core
 @pytest.mark.parametrize(
     "mutant",
+    [one for one in mutants_flows.MUTANTS if one.name in mutants_flows.AUDITED],
+    ids=lambda mutant: mutant.name,
+)
+def test_the_audit_of_the_journals_finds_the_mutant(mutant: DurableMutant) -> None:
+    rule = mutants_flows.AUDITED[mutant.name]
+    assert mutants_flows.find_by_audit(mutant, rule, SEEDS), f"{mutant.name} survived {SEEDS} seeds"
+
+
+@replaces_core
+@pytest.mark.parametrize(
+    "mutant",
     [*MUTANTS, *mutants_flows.MUTANTS, *mutants_streams.STREAM_MUTANTS, *mutants_job_limits.LIMIT_MUTANTS],
     ids=lambda mutant: mutant.name,
 )

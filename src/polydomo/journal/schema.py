@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow
 
-VERSION = 4
+VERSION = 5
 
 MESSAGES = "messages"
 REQUESTS = "requests"
@@ -109,6 +109,10 @@ JOB = "job"  # an event of a durable job, a schedule or the leadership: ``outcom
 # requeued requests
 LIMITED = "limited"  # the service has limits: requests of other groups pass it
 
+# flows
+FLOW = "flow"  # an event of a flow: ``outcome`` says which
+NODE = "node"  # a node of a flow ended without an attempt: ``outcome`` is its state
+
 # memoised services
 MEMO = "memo"  # how a request is answered: ``outcome`` is `hit` (from the store), `miss` (it runs) or `joined` (an identical one runs)
 
@@ -122,7 +126,7 @@ LAGGED = "lagged"  # a subscriber reads too slowly
 
 EVENTS = (
     STARTED, STOPPED, MISSING, CONNECTED, DISCONNECTED, REFUSED, VIOLATED, ACCESS, REGISTERED, GRANTED, LATE, LEFT, LOST, ACCEPTED, QUEUED,
-    DISPATCHED, PARTIAL, FINAL, FAILED, REQUEUED, FORWARDED, UNHEARD, STALE, JOB, MEMO, KEYED, LOG, PUBLISHED, LAGGED,
+    DISPATCHED, PARTIAL, FINAL, FAILED, REQUEUED, FORWARDED, UNHEARD, STALE, JOB, FLOW, NODE, MEMO, KEYED, LOG, PUBLISHED, LAGGED,
 )  # fmt: skip
 
 # These are written at level ``messages`` only, the others at level ``requests`` too.
@@ -222,7 +226,7 @@ _MESSAGES = (
         "that time",
     ),
     Column("job", TEXT, 3, "`job`: id of the durable job"),
-    Column("key", TEXT, 3, "`job`: idempotency key of the job; `keyed`: of the request"),
+    Column("key", TEXT, 3, "`job`, `flow`: idempotency key; `keyed`: of the request"),
     Column("origin", TEXT, 3, "`job`: where it came from: `job` (submitted), `request`, `titanic` or `schedule`"),
     Column("schedule", TEXT, 3, "`job`: name of the schedule that submitted it"),
     Column(
@@ -233,11 +237,35 @@ _MESSAGES = (
         "created",
         TIME,
         3,
-        "`job`: when the job was submitted; `fired`, `skipped`: the time for which the schedule ran",
+        "`job`, `flow`: when it was submitted; `fired`, `skipped`: the time for which the schedule ran",
         "epoch created",
     ),
     Column("once", TEXT, 3, "`job`: what must happen only once: the outcome of a job, a run of a schedule"),
     Column("client_id", TEXT, 4, "`accepted`: the client's own id of the request, as in `requests`", "text client_id"),
+    Column("flow", TEXT, 5, "`job`, `node`, `flow`: id of the flow"),
+    Column("node", INT, 5, "`job`, `node`: number of the node in its flow"),
+    Column("name", TEXT, 5, "`job`, `node`: name of the node; `flow`: name of the flow"),
+    Column(
+        "needs",
+        TEXT,
+        5,
+        "`job`: `accepted`, `reopened`: numbers of the nodes that the node needs, with ranges, such as `0-2,7`; at most 2,048 "
+        "characters, then `...`. `node`: the node that replaces it",
+    ),
+    Column(
+        "position",
+        LONG,
+        5,
+        "of the end of a node: its place among those of its flow, from 1, also over brokers; of its release: the place of the next end. "
+        "0 if the answer of the store was lost",
+    ),
+    Column("since", LONG, 5, "of the end of a node: the last place when it was reset by a retry; 0: it never was"),
+    Column(
+        "nodes",
+        INT,
+        5,
+        "`flow`: its nodes; `job`: nodes that the worker answered with, then this is not the end of the node",
+    ),
 )
 
 _REQUESTS = (

@@ -428,7 +428,7 @@ class Batch:
         self, units: Sequence[str], blocks: Iterable[Mapping[str, Any]], dirty: dict[str, list[str]]
     ) -> dict[str, list[str]]:
         """The segments of the hours, of the hours around them (a bridged request may have parts there), and of earlier hours that have
-        messages about requests which ended in them."""
+        messages about requests which ended in them, or about nodes of flows which did."""
         around = {shifted(unit, by) for unit in units for by in (-1, 1)} - set(units)
         found = self._segments(sorted(around & set(self.there)))
         for row in blocks:
@@ -440,6 +440,11 @@ class Batch:
                             for one in self.there.get(unit, ())
                             if one.run == row["run"] and one.kind == schema.MESSAGES
                         ]
+        backs = [(row["flow_back"], row["h"]) for row in blocks if row["flow_back"] is not None]
+        if backs:  # whichever brokers ran the nodes
+            first, last = min(back for back, _ in backs), max(hour for _, hour in backs)
+            for unit in set(between(unit_of_hour(first), unit_of_hour(last))) - set(units) - around:
+                found += [one for one in self.there.get(unit, ()) if one.kind == schema.MESSAGES]
         more = self._open(found)
         return {kind: sorted({*dirty[kind], *more[kind]}) for kind in schema.KINDS}
 
@@ -501,6 +506,8 @@ class Batch:
                 if row["back"] is not None:
                     name = run_name(row["run"])
                     back[name] = min(back.get(name, "~"), unit_of_hour(row["back"]))
+                if row["flow_back"] is not None:
+                    back["flows"] = min(back.get("flows", "~"), unit_of_hour(row["flow_back"]))
             notes[unit]["back"] = back
             notes[unit]["spill"] = sums.spilled.get(unit, {})
         taken = {one for known in self.known.values() for one in known.get("segments", ())}

@@ -95,6 +95,8 @@ def local(spark: "SparkSession", ddl: str, rows: Iterable[Sequence[Any]]) -> "Da
 
 # --- the contents of the journal in blocks of its sequence ---------------------------------------------------------------
 
+# A flow has ended: its nodes may have rows in all hours since its start.
+ENDED = "event = 'flow' AND outcome IN ('done', 'failed', 'cancelled')"
 _ONLY = ", ".join(repr(event) for event in schema.ONLY_MESSAGES)
 _COUNTED = {
     "steps": "event IN ('requeued', 'forwarded')",
@@ -104,7 +106,8 @@ _COUNTED = {
     "asking": "event = 'log' AND number != 0",
     "published": "event = 'published'",
     "jobs": "event = 'job'",
-    "once": "once != ''",
+    "flows": ENDED,
+    "once": "once != '' OR flow != ''",
     "bodies": "length(body) > 0",
 }
 COUNTS = (*_COUNTED, "parts", "bridges")
@@ -114,6 +117,7 @@ BASE = "/*base*/"  # the sequence number up to which the rows of a run were audi
 PROBE = f"""
 SELECT run, broker, h, fresh, seq div {BLOCK} AS block, bit_or(shiftleft(1L, int(seq % {BLOCK}))) AS mask, count(*) AS n, min(us) AS first,
     max(us) AS last, max(level) AS level, sum(stopped) AS stopped, sum(started) AS started, max(checked) AS checked, min(back) AS back,
+        min(flow_back) AS flow_back,
         {", ".join(f"sum({name}) AS {name}" for name in COUNTS)}
 FROM (SELECT {GATHER} * FROM (
     SELECT run, broker, {hour_of("time")} AS h, seq > base AS fresh, seq, unix_micros(time) AS us,
@@ -121,11 +125,12 @@ FROM (SELECT {GATHER} * FROM (
         int(event = 'started') AS started,
         int(event = '{schema.ACCESS}') AS checked, CAST(NULL AS BIGINT)
             AS back,
+        IF({ENDED} AND {hour_of("created")} < {hour_of("time")}, {hour_of("created")}, NULL) AS flow_back,
         {", ".join(f"int({text}) AS {name}" for name, text in _COUNTED.items())}, 0 AS parts, 0 AS bridges
     FROM (SELECT *, {BASE} AS base FROM {{messages}})
     UNION ALL
     SELECT run, broker, {hour_of("time")}, seq > base, seq, unix_micros(time), 1, 0, 0, 0,
-        IF({BACK} AND {hour_of("accepted")} < {hour_of("time")}, {hour_of("accepted")}, NULL), {", ".join("0" for _ in _COUNTED)},
+        IF({BACK} AND {hour_of("accepted")} < {hour_of("time")}, {hour_of("accepted")}, NULL), NULL, {", ".join("0" for _ in _COUNTED)},
         int(parent != ''), int(worker_protocol = '{BRIDGE}')
     FROM (SELECT *, {BASE} AS base FROM {{records}})
 ))

@@ -128,7 +128,7 @@ class Computation:
 
     def read(self, name: str) -> "DataFrame":
         """A frame that tables read: the journal, an internal one, or a staged table."""
-        if name in ("messages", "records", "parts"):
+        if name in ("messages", "near_messages", "records", "parts"):
             found: DataFrame = getattr(self, name)
             return found
         if name == "requests":
@@ -181,7 +181,17 @@ class Computation:
             for name in ("services", "topology", "hops", "logs", "values", "jobs", "job_events")
             if name not in NEEDED_BY or self.counts[NEEDED_BY[name]]
         ]
-        together([self._sums, *(lambda name=name: self.write(TABLES[name]) for name in names)], self.spark)
+        work = [self._sums, *(lambda name=name: self.write(TABLES[name]) for name in names)]
+        if self.counts["flows"]:
+            work.append(self._flows)
+        together(work, self.spark)
+
+    def _flows(self) -> None:
+        """Writes the nodes of flows that have ended, and then the flows."""
+        self.write(TABLES["flow_nodes"])
+        nodes = self.spark.read.schema(TABLES["flow_nodes"].ddl).parquet(f"{self.staging}/flow_nodes")
+        self.ready["flow_nodes"] = gathered(nodes)
+        self.write(TABLES["flows"])
 
     def _sums(self) -> None:
         made = summing.sums(self.parts, self.messages, self.records)

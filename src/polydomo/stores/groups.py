@@ -47,7 +47,8 @@ class OpGroup:
             self.progress.pop(id, None)
 
     def finish_nodes(self, steps: FlowSteps) -> None:
-        """Tells flows which of their nodes have ended, after their outcomes are written. One operation gets what changed."""
+        """Tells flows which of their nodes have ended, after their outcomes are written. The last operation gets what changed: its answer
+        comes after those of the others."""
         found = [op for op in self.finishes.values() if op.job.flow and op.done]
         if found:
             ends: dict[str, list[End]] = {}
@@ -55,7 +56,10 @@ class OpGroup:
                 growth = op.growth if isinstance(op, Grow) else None
                 ends.setdefault(op.job.flow, []).append((op.job.node, op.job.state, op.job.ended, growth))
             last = max([op.job.ended for op in found])
-            found[0].settled = steps.finished(ends, last, any(op.in_doubt for op in found))
+            settled = found[-1].settled = steps.finished(ends, last, any(op.in_doubt for op in found))
+            if settled is not None:
+                for op in found:
+                    settled.place(op.job)
 
 
 def progress_values(op: Progress) -> tuple[object, ...]:

@@ -159,6 +159,8 @@ class MemoryBackend(Backend):
                 op.settled = self.steps.finished(
                     {node.flow: [(node.number, op.job.state, op.job.ended, None)]}, op.job.ended, False
                 )
+                if op.settled is not None:
+                    op.settled.place(op.job)
         elif isinstance(op, Remove):
             job = tables.jobs.get(op.id)
             op.done = (

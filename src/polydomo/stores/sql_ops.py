@@ -110,6 +110,8 @@ class SqlOps:
         if node is not None:
             ended = op.job.ended
             op.settled = self._steps.finished({node.flow: [(node.number, op.job.state, ended, None)]}, ended, False)
+            if op.settled is not None:
+                op.settled.place(op.job)
 
     def remove(self, op: Remove) -> None:
         text = "DELETE FROM @jobs WHERE id = ? AND state <> 'open' AND (? = '' OR state = ?) AND origin <> 'flow'"

@@ -75,6 +75,26 @@ def test_a_story(journalled: Broker) -> None:
     assert json.loads(by_number.stdout)["request"] == first["request"]
 
 
+def test_the_trace_of_a_flow(journalled: Broker) -> None:
+    flow = polydomo.Flow("letters")
+    flow.call("echo", flow.map("echo", ["a", "b"]), name="both")
+    worker = polydomo.Worker(journalled.url)
+    worker.add("echo", lambda call: call.body)
+    with worker, polydomo.Client(journalled.url) as client:
+        started = client.start(flow)
+        assert started.wait(60) == "done"
+        result = run("trace", started.id, "--to", journalled.url)
+        in_json = run("trace", started.id, "--to", journalled.url, "--json")
+    lines = result.stdout.decode().splitlines()
+    assert result.returncode == 0, complaint(result)
+    assert lines[0].startswith(f"{started.id} flow `letters`: done after "), result
+    assert any("both released after 0-1" in line for line in lines)
+    assert "These nodes determined how long it took:" in lines
+    story = json.loads(in_json.stdout)
+    assert story["request"] == started.id and story["steps"][0]["event"] == "flow started"
+    assert [step["event"] for step in story["steps"]].count("job done") == 3
+
+
 def test_a_trace_from_the_directory_without_a_broker(journalled: Broker, tmp_path: Path) -> None:
     first = found(journalled, "--service", "echo")[0]
     status = json.loads(run("call", "polydomo.journal", "--to", journalled.url).stdout)
@@ -85,7 +105,7 @@ def test_a_trace_from_the_directory_without_a_broker(journalled: Broker, tmp_pat
 @pytest.mark.parametrize("request_", ["01M7FASHP2YYXW4X5800000002", "99999"])
 def test_an_unknown_request(journalled: Broker, request_: str) -> None:
     result = run("trace", request_, "--to", journalled.url)
-    assert result.returncode == 1 and f"has no rows of a request or job {request_}" in complaint(result)
+    assert result.returncode == 1 and f"has no rows of a request, job or flow {request_}" in complaint(result)
 
 
 def test_a_client_id_that_no_request_has(journalled: Broker) -> None:

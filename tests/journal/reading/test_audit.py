@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -88,6 +89,39 @@ def twice(rows: list[Row], outcome: str, once: str) -> None:
     rows.append({**first, "run": 77, "seq": 1, "broker": "another"})
 
 
+def nodes(rows: list[Row], *events: Row) -> None:
+    """Events of nodes of a flow, each in a run of its own: node 1 needs node 0."""
+    for run, given in enumerate(events, 101):
+        row = schema.row(
+            schema.MESSAGES, run=run, seq=1, time=rows[-1]["time"], broker="b", event=schema.JOB, flow="01FLOW"
+        )
+        rows.append({**row, **given})
+
+
+def released(node: int, position: int, needs: str = "") -> Row:
+    return {"outcome": "accepted", "node": node, "position": position, "needs": needs}
+
+
+def node_end(node: int, position: int, since: int = 0, **more: Any) -> Row:
+    return {"outcome": "done", "node": node, "position": position, "since": since, **more}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (released(0, 1), node_end(0, 1), released(1, 2, "0"), node_end(1, 2)),
+        (node_end(0, 4, since=3), released(1, 2, "0")),  # node 0 was retried after node 1 had run
+        (node_end(0, 4, since=3), node_end(0, 1), released(1, 5, "0")),
+        (node_end(0, 0), released(1, 0, "0"), node_end(0, 0)),  # the answers of the store were lost
+        (node_end(0, 1, nodes=3), released(1, 4, "0"), node_end(0, 3, event=schema.NODE, needs="4")),  # it was replaced
+    ],
+)
+def test_nodes_in_order(events: tuple[Row, ...]) -> None:
+    rows = lone_request()
+    nodes(rows, *events)
+    assert audit(rows) == []
+
+
 # tests/journal/reading/test_authority_audit.py plants these
 AUTHORITY = {
     "origin-known",
@@ -122,6 +156,12 @@ PLANTED: list[tuple[str, Callable[[list[Row]], object]]] = [
     ("given-with-the-right", lambda rows: event(rows, schema.DISPATCHED).update(principal="mallory", allowed=2)),
     ("job-one-outcome", lambda rows: twice(rows, "done", "01JOB")),
     ("schedule-fires-once", lambda rows: twice(rows, "fired", "nightly 2026-01-01T00:00:00.000000Z")),
+    ("node-after-needs", lambda rows: nodes(rows, released(1, 1, "0"), node_end(0, 1))),
+    ("node-after-needs", lambda rows: nodes(rows, released(1, 4, "0"), node_end(0, 1), node_end(0, 5, since=3))),
+    (
+        "node-one-outcome",
+        lambda rows: nodes(rows, node_end(0, 1), node_end(0, 2, event=schema.NODE, outcome="skipped")),
+    ),
     ("no-hole", lambda rows: rows.remove(event(rows, schema.CONNECTED))),
     ("no-hole", lambda rows: rows.append({**event(rows, schema.CONNECTED)})),
 ]
@@ -204,6 +244,22 @@ def relation(rows: list[Row]) -> pa.Table:
     return pa.table(made, schema=pa.schema([*fields.values(), pa.field("kind", pa.string())]))
 
 
+NODE_ENDS = """(SELECT * FROM journal WHERE flow != '' AND position > 0 AND nodes = 0
+    AND (event = 'node' OR (event = 'job' AND outcome IN ('done', 'dead', 'cancelled'))))"""
+NEEDED = """(SELECT run, seq, flow, position, unnest(string_split(needs, ',')) AS part FROM journal
+    WHERE event = 'job' AND flow != '' AND position > 0 AND needs != '' AND outcome IN ('accepted', 'reopened'))"""
+OF_NODES = {
+    "node-after-needs": f"""
+        SELECT DISTINCT r.run, r.seq FROM {NEEDED} AS r JOIN {NODE_ENDS} AS e ON e.flow = r.flow
+        AND e.node BETWEEN split_part(r.part, '-', 1)::INT AND split_part(r.part, '-', -1)::INT
+        AND r.position > e.since AND r.position <= e.position WHERE r.part != '...'""",
+    "node-one-outcome": f"""
+        SELECT run, seq FROM (SELECT run, seq, count(*) OVER (PARTITION BY flow, node, since) AS n,
+            row_number() OVER (PARTITION BY flow, node, since ORDER BY time DESC, run DESC, seq DESC) AS place
+        FROM {NODE_ENDS}) WHERE n > 1 AND place = 1""",
+}
+
+
 def in_sql(rows: list[Row]) -> set[RunOf]:
     """The audit as the pipeline does it, in DuckDB."""
     db = duckdb.connect()
@@ -243,6 +299,8 @@ def in_sql(rows: list[Row]) -> set[RunOf]:
             last = "row_number() OVER (PARTITION BY once ORDER BY time DESC, run DESC, seq DESC)"
             several = "count(*) OVER (PARTITION BY once)"
             query = f"SELECT run, seq FROM (SELECT run, seq, {last} AS place, {several} AS n FROM ({chosen})) WHERE n > 1 AND place = 1"
+        elif rule.shape == rules.FLOWS:
+            query = OF_NODES[rule.id]
         else:
             continue
         found |= {(rule.id, run, seq) for run, seq in db.execute(query).fetchall()}

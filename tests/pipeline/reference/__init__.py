@@ -9,6 +9,7 @@ from polydomo.model.objective import Objective
 from tests.pipeline.reference.audit import audit_and_rules
 from tests.pipeline.reference.basics import Row
 from tests.pipeline.reference.capacity import capacity
+from tests.pipeline.reference.flows import flows_and_nodes
 from tests.pipeline.reference.jobs import jobs_and_events
 from tests.pipeline.reference.journal import Journal
 from tests.pipeline.reference.logs_and_values import logs, values
@@ -31,5 +32,6 @@ class Reference:
         made["capacity"] = capacity(journal, made["workers"], dict(objectives or {}))
         made["logs"], made["values"] = logs(journal), values(journal)
         made["jobs"], made["job_events"] = jobs_and_events(journal)
+        made["flows"], made["flow_nodes"] = flows_and_nodes(journal)
         made["audit"], made["audit_rules"] = audit_and_rules(journal)
         self.tables = made

@@ -38,12 +38,14 @@ def audit_and_rules(journal: Journal) -> tuple[list[Row], list[Row]]:
     checks = [
         {"run": run, "broker": broker, "level": schema.LEVELS[levels[run]], "rule": rule.id, "says": rule.says,
          "checkable": rule in rules.checkable(schema.LEVELS[levels[run]]), "breaches": counts[run, rule.id]}
-        for run, (_, _, broker) in life.items() for rule in rules.RULES if rule.shape != rules.ONCE
+        for run, (_, _, broker) in life.items() for rule in rules.RULES if rule.shape not in (rules.ONCE, rules.FLOWS)
     ]  # fmt: skip
-    if any(row["once"] for row in journal.messages):
+    if any(
+        row["once"] or (row["flow"] and row["position"] and row["event"] != schema.FLOW) for row in journal.messages
+    ):
         checks += [
             {"run": 0, "broker": "", "level": schema.REQUESTS, "rule": rule.id, "says": rule.says, "checkable": True,
              "breaches": sum(row["rule"] == rule.id for row in breaches)}
-            for rule in rules.RULES if rule.shape == rules.ONCE
+            for rule in rules.RULES if rule.shape in (rules.ONCE, rules.FLOWS)
         ]  # fmt: skip
     return breaches, checks

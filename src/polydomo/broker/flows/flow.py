@@ -128,7 +128,9 @@ class NodeRow:
         self.pending = 0  # nodes that it needs and that have not ended
         self.state = WAITING
         self.telling = -1  # after its end: nodes that need it are released from this number on; -1: all are
-        self.position = 0  # in the order of ends; 0 before
+        self.position = (
+            0  # in the order of ends; 0 before; after a reset by a retry, minus the last position at that time
+        )
         self.ended = 0.0
         self.tries = 0  # how often it was released
         self.grown = -1  # the node that has its result, if its worker answered with a flow
@@ -162,6 +164,22 @@ class NodeFacts:
         self.reason = ""
 
 
+class NodeEnd:
+    """A node that has ended, for the journal. See ``events``."""
+
+    __slots__ = ("flow", "name", "needs", "number", "position", "reason", "since", "state")
+
+    def __init__(self, node: NodeRow, since: int) -> None:
+        self.flow = node.flow
+        self.number = node.number
+        self.name = node.name
+        self.state = node.state
+        self.position = node.position
+        self.since = since
+        self.reason = ""
+        self.needs = ""  # of a replaced node: the one that replaces it
+
+
 class Settled:
     """What changed in flows within one transaction, for the leader."""
 
@@ -170,6 +188,13 @@ class Settled:
         self.released: list[Job] = []
         self.more: set[str] = set()  # flows with work for another transaction
         self.inputs = 0  # bytes of ``Job.input`` of the released jobs
+        # For the journal: nodes that ended without an attempt, and the position and ``since`` of those that ended with their jobs.
+        self.ends: list[NodeEnd] = []
+        self.places: dict[str, tuple[int, int]] = {}
+
+    def place(self, job: Job) -> None:
+        """Tells a job where its end is among those of its flow."""
+        job.position, job.since = self.places.get(job.id, (0, 0))
 
     def room(self) -> int:
         """Bytes of inputs that may still be read now: they are copied to the loop."""

@@ -6,6 +6,7 @@ Each outcome of a node comes back from the store with the nodes that it released
 
 from collections.abc import Callable
 
+from polydomo.broker.flows import events
 from polydomo.broker.flows import flow as states
 from polydomo.broker.flows.flow import FlowRow, Settled
 from polydomo.broker.flows.growth import Growth
@@ -29,8 +30,6 @@ class Flows:
         self._unsettled: set[str] = set()  # of those: flows in which another transaction has left work
         self._doubtful: set[str] = set()  # flows of which an answer may have been lost
         self._watchers: dict[str, list[Watcher]] = {}
-        self._hearing: dict[str, list[Watcher]] = {}  # of them: those that are also called for reports of progress
-        self.reports: dict[str, tuple[int, Job]] = {}  # how many reports of progress came, and the node of the last one
         # Nodes and edges of flows that grow, with those that are being stored.
         self._sizes: dict[str, tuple[int, int]] = {}
         jobs.on_settled = self.settled
@@ -78,8 +77,6 @@ class Flows:
         self.failed.clear()
         self._settling.clear()
         self._unsettled.clear()
-        self.reports.clear()
-        self._hearing.clear()
         watchers, self._watchers = self._watchers, {}
         for waiting in watchers.values():
             for wake in waiting:
@@ -128,19 +125,18 @@ class Flows:
 
         def opened(_: Op) -> None:
             row = op.row
-            if row is not None and op.error is None and self.jobs.leads and row.state == states.RUNNING:
-                self.running.setdefault(id, row)
-                self._count()
-                self._next(id)
+            if row is not None and op.error is None and row.state == states.RUNNING:
+                self.adopt(row)
             answer(row, op.missing, op.error)
 
         op.then = opened
         self.jobs.put(op)
 
     def adopt(self, row: FlowRow) -> None:
-        """A flow was stored and started in one operation, by this broker."""
+        """A flow was started by this broker."""
         if self.jobs.leads and row.id not in self.running:
             self.running[row.id] = row
+            self.jobs.listener.flow_event(events.FlowEvent(row, events.STARTED))
             self._count()
             self._next(row.id)
 
@@ -167,7 +163,7 @@ class Flows:
         if error is not None:
             return error.code, error.text
         self._sizes[job.flow] = nodes, edges
-        growth.principal, growth.trace, growth.level = job.principal, job.trace, job.level + 1
+        growth.principal, growth.trace, growth.level, growth.needs = job.principal, job.trace, job.level + 1, job.needs
         return "", ""
 
     # --- progress
@@ -180,19 +176,27 @@ class Flows:
                 self._next(id)
         if found is None or not self.jobs.leads:
             return
+        for end in found.ends:
+            self.jobs.listener.node_ended(end)
+        over: list[FlowRow] = []
         for row in found.flows.values():
             known = self.running.get(row.id)
             if known is not None and (known.position > row.position or known.total > row.total):
                 continue  # the answers of two transactions may arrive in any order
+            if row.state == states.CANCELLING and known is not None and known.state != states.CANCELLING:
+                self.jobs.listener.flow_event(events.FlowEvent(row, row.state, row.reason))  # because of a failure
             if row.state in states.ACTIVE:
                 self.running[row.id] = row
             else:
+                if known is not None:
+                    over.append(row)
                 self.running.pop(row.id, None)
                 self._sizes.pop(row.id, None)
-                self.reports.pop(row.id, None)
                 if row.state == states.FAILED:
                     self._note_failed(row)
         self.jobs.adopt_released([job for job in found.released if job.flow in self.running])
+        for row in over:
+            self.jobs.listener.flow_event(events.ended(row))
         self._count()
         for id in found.flows:
             known = self.running.get(id)
@@ -200,7 +204,6 @@ class Flows:
                 self._cancel_some(known)
             if id in found.more:
                 self._next(id)
-            self._hearing.pop(id, None)
             for wake in self._watchers.pop(id, []):
                 wake()
 
@@ -243,6 +246,7 @@ class Flows:
         def changed(_: Op) -> None:
             row = op.row
             if row is not None and op.done and op.error is None and self.jobs.leads:
+                self.jobs.listener.flow_event(events.FlowEvent(row, row.state, row.reason))
                 if row.state in states.ACTIVE:
                     self.running[id] = row
                     self._count()
@@ -258,28 +262,16 @@ class Flows:
 
     # --- watching
 
-    def watch(self, id: str, wake: Watcher, hears: bool = False) -> None:
-        """Calls back once when something has changed in a flow that runs. ``hears``: also when a running node reports its progress."""
+    def watch(self, id: str, wake: Watcher) -> None:
+        """Calls back when something has changed in a flow that runs."""
         self._watchers.setdefault(id, []).append(wake)
-        if hears:
-            self._hearing.setdefault(id, []).append(wake)
 
     def stop_watching(self, id: str, wake: Watcher) -> None:
-        for watchers in (self._watchers, self._hearing):
-            waiting = watchers.get(id)
-            if waiting is not None and wake in waiting:
-                waiting.remove(wake)
-                if not waiting:
-                    del watchers[id]
-
-    def progressed(self, job: Job) -> None:
-        """The worker of a node has reported its progress."""
-        id = job.flow
-        if id in self.running:
-            self.reports[id] = self.reports[id][0] + 1 if id in self.reports else 1, job
-            for wake in list(self._hearing.get(id, [])):
-                self.stop_watching(id, wake)
-                wake()
+        waiting = self._watchers.get(id)
+        if waiting is not None and wake in waiting:
+            waiting.remove(wake)
+            if not waiting:
+                del self._watchers[id]
 
     def check(self) -> None:
         """For tests: cross-checks the redundant state. Raises AssertionError."""

@@ -2,8 +2,10 @@
 
 from polydomo.broker.flows.flow import FlowRow, NodeRow, job_id
 from polydomo.broker.jobs.job import Job
+from polydomo.limits import FLOW_NEEDS
 from polydomo.model.flows.growth import read_stored_flow
 from polydomo.model.flows.messages import NodeSpec
+from polydomo.model.flows.needs import needs_text
 
 
 class Growth:
@@ -21,6 +23,7 @@ class Growth:
         self.principal = ""
         self.trace = ""
         self.level = 0
+        self.needs = ""  # what the replaced node needed: that of the nodes that need nothing else, for the journal
 
     def row(self, id: str, now: float) -> FlowRow:
         """The row of a new flow with these nodes."""
@@ -35,28 +38,29 @@ class Growth:
         nodes: list[NodeRow] = []
         edges: list[tuple[int, int]] = []
         for spec in self.specs:
-            node = node_of(flow, spec, self.principal, self.trace, base, self.level)
-            node.name = prefix + node.name
             needs = sorted(spec.needs())
+            pattern = Job("", spec.service, b"", 0.0)
+            pattern.principal, pattern.trace, pattern.level = self.principal, self.trace, self.level
+            pattern.node_name = prefix + spec.name
+            pattern.needs = self.needs if not needs else needs_text([source + base for source in needs], FLOW_NEEDS)
+            node = node_of(flow, spec, pattern, base)
             node.pending = len(needs)
             nodes.append(node)
             edges.extend([(source + base, node.number) for source in needs])
         return nodes, edges
 
 
-def node_of(flow: str, spec: NodeSpec, principal: str, trace: str, base: int = 0, level: int = 0) -> NodeRow:
-    """A described node as it is stored."""
+def node_of(flow: str, spec: NodeSpec, pattern: Job, base: int = 0) -> NodeRow:
+    """A described node as it is stored. ``pattern`` has the name, principal and trace of its job, its level, and what it needs."""
     number = spec.number + base
-    node = NodeRow(flow, number, spec.name, spec.service)
+    node = NodeRow(flow, number, pattern.node_name, spec.service)
     node.job = job_id(flow, number)
     node.body = spec.body(base)
     node.priority = spec.priority
     node.allowed = spec.allow_failure
-    pattern = Job("", spec.service, b"", 0.0)
-    pattern.principal, pattern.trace = principal, trace
     pattern.run, pattern.backoff = spec.run, spec.backoff
     pattern.group = spec.group
-    pattern.flow, pattern.node, pattern.level = flow, number, level
+    pattern.flow, pattern.node = flow, number
     pattern.template, pattern.reuse = spec.is_template(), spec.reuse
     node.settings = pattern.settings()
     return node

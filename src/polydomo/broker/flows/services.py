@@ -5,8 +5,7 @@
                            starts it. One message may do all three. Answers with ``flow``, ``state`` and ``repeated``
 ``polydomo.flow.show``     a flow, and its nodes from number ``first`` on, with ``edges`` also what each needs
 ``polydomo.flow.steps``    nodes that have ended, in that order, after the position ``after``; with ``open`` also those that run; with
-                           ``only_end`` no nodes, and not before the flow has ended; with ``reports``, how many reports of progress the
-                           client knows of, also when there is another one
+                           ``only_end`` no nodes, and not before the flow has ended
 ``polydomo.flow.result``   the result of a ``node``; the body is the worker's reply
 ``polydomo.flow.list``     flows, the newest first
 ``polydomo.flow.cancel``, ``polydomo.flow.retry``, ``polydomo.flow.remove``
@@ -83,7 +82,7 @@ def node_row(durable: Durable, found: NodeFacts) -> Row:
         "ended": iso_time(found.ended) if found.ended else None,
         "outcome": found.outcome,
         "reason": found.reason,
-        "position": node.position,
+        "position": max(0, node.position),
         "replaces": node.replaces if node.replaces >= 0 else None,
     }
 
@@ -199,10 +198,10 @@ class _Waiting:
             wait.leave = self._leave
             durable.session.broker.set_timer(seconds, durable.session, request)
 
-    def later(self, hears: bool = False) -> bool:
+    def later(self) -> bool:
         """Waits for the next change. Returns False if the client waits no longer: then it must be answered now."""
         if self.timed and self.request in self.durable.parked:
-            self.durable.flows.watch(self.id, self._wake, hears)
+            self.durable.flows.watch(self.id, self._wake)
             return True
         return False
 
@@ -229,7 +228,6 @@ def steps(durable: Durable, request: Request, header: Row, content: bytes) -> No
     waiting = _Waiting(durable, request, id, min(read_duration(header, "wait_us"), MAX_RESULT_WAIT))
     only_end = header.get("only_end") is True
     looked: list[bool] = []  # whether the client may know the flow has been checked
-    known = read_count(header, "reports", 1_000_000_000_000) if header.get("reports") is not None else -1
 
     def look() -> None:
         if only_end and looked and id in durable.flows.running and waiting.later():
@@ -240,14 +238,10 @@ def steps(durable: Durable, request: Request, header: Row, content: bytes) -> No
         def selected(_: Op) -> None:
             if not _usable(durable, request, id, op.row, op.error) or op.row is None:
                 return
-            ended = op.row.state in states.ENDED
-            reports, job = durable.flows.reports.get(id, (0, None))
-            if known >= 0 and not op.nodes and not ended and job is not None and known != reports:
-                _reply_progress(durable, request, job, {"next": after, "reports": reports})
-            elif op.nodes or ended or not waiting.later(known >= 0):
+            if op.nodes or op.row.state in states.ENDED or not waiting.later():
                 position = op.nodes[-1].node.position if op.nodes else after
                 found = [node_row(durable, one) for one in op.nodes]
-                answer = {**flow_row(op.row), "steps": found, "next": position, "reports": reports}
+                answer = {**flow_row(op.row), "steps": found, "next": position}
                 if header.get("open") is True:
                     answer["open"] = open_rows(durable, id)
                 durable.reply(request, answer)
@@ -258,21 +252,6 @@ def steps(durable: Durable, request: Request, header: Row, content: bytes) -> No
     waiting.look = look
     if _leads(durable, request):
         look()
-
-
-def _reply_progress(durable: Durable, request: Request, job: Job, answer: Row) -> None:
-    """What the worker of a running node has reported; the store has the name of the node."""
-    op = SelectNodes(job.flow, job.node - 1, 1, False)
-
-    def selected(_: Op) -> None:
-        if op.error is not None or op.row is None or not op.nodes:
-            _usable(durable, request, job.flow, op.row, op.error)
-            return
-        row = {"node": op.nodes[0].node.name, "job": job.id, "progress": job.progress}
-        durable.reply(request, {**flow_row(op.row), "steps": [], **answer, "report": row})
-
-    op.then = selected
-    durable.jobs.put(op)
 
 
 def result(durable: Durable, request: Request, header: Row, content: bytes) -> None:

@@ -6,11 +6,12 @@ from polydomo.broker.flows.growth import node_of
 from polydomo.broker.flows.ops import PutNodes
 from polydomo.broker.guard.rules import CALL
 from polydomo.broker.jobs.durable import NOT_FOUND, Durable
-from polydomo.broker.jobs.job import Row
+from polydomo.broker.jobs.job import Job, Row
 from polydomo.broker.jobs.ops import StoreError
 from polydomo.broker.reserved_names import is_reserved
 from polydomo.errors import SettingError
 from polydomo.limits import (
+    FLOW_NEEDS,
     FLOW_PART,
     FLOW_PART_EDGES,
     FLOW_STORING,
@@ -20,6 +21,7 @@ from polydomo.limits import (
     MAX_SERVICE_NAME,
 )
 from polydomo.model.flows.messages import NodeSpec, read_flow_id
+from polydomo.model.flows.needs import needs_text
 from polydomo.model.jobs.messages import read_count, read_text
 from polydomo.model.outcomes import DENIED, KEY_REUSED
 from polydomo.model.records import Request
@@ -185,8 +187,11 @@ def _nodes(durable: Durable, request: Request, header: Row, content: bytes, row:
     edges: list[tuple[int, int]] = []
     for number, described in enumerate(given, first):
         spec = NodeSpec(number, described, frames)
-        nodes.append(node_of(row.id, spec, request.origin, trace))
         needs = sorted(spec.needs())
+        pattern = Job("", spec.service, b"", 0.0)
+        pattern.principal, pattern.trace = request.origin, trace
+        pattern.node_name, pattern.needs = spec.name, needs_text(needs, FLOW_NEEDS)
+        nodes.append(node_of(row.id, spec, pattern))
         nodes[-1].pending = len(needs)
         edges.extend([(source, number) for source in needs])
     if len(edges) > max(FLOW_PART_EDGES, MAX_FLOW_NODES if len(nodes) == 1 else 0):

@@ -19,8 +19,8 @@ class JobEvent:
     """One event. ``once`` identifies what must happen only once: the outcome of a job, or one run of a schedule."""
 
     __slots__ = (
-        "allowed", "attempts", "code", "created", "id", "key", "once", "origin", "principal", "reason", "schedule", "service", "size",
-        "wait", "what",
+        "added", "allowed", "attempts", "code", "created", "flow", "id", "key", "needs", "node", "node_name", "once", "origin", "position",
+        "principal", "reason", "schedule", "service", "since", "size", "wait", "what",
     )  # fmt: skip
 
     def __init__(self, what: str, reason: str = "") -> None:
@@ -39,6 +39,14 @@ class JobEvent:
         self.created = 0.0  # seconds since the epoch: when the job was submitted, or for which time the schedule fired
         self.once = ""
         self.allowed = 0  # of ACCEPTED: see ``Job.allowed``
+        # of a node of a flow
+        self.flow = ""
+        self.node = 0
+        self.node_name = ""
+        self.needs = ""
+        self.position = 0
+        self.since = 0
+        self.added = 0  # nodes that replace it: then this is not its end
 
 
 def about(job: Job, what: str, code: str = "", reason: str = "") -> JobEvent:
@@ -53,6 +61,15 @@ def about(job: Job, what: str, code: str = "", reason: str = "") -> JobEvent:
     event.code = code
     event.attempts = job.attempts
     event.created = job.created
+    if job.flow:
+        event.flow, event.node, event.node_name = job.flow, job.node, job.node_name
+    return event
+
+
+def released(job: Job, what: str) -> JobEvent:
+    """A job is stored, or a dead one is tried again; of a node, its release."""
+    event = about(job, what)
+    event.needs, event.position, event.since = job.needs, job.position, job.since
     return event
 
 
@@ -62,12 +79,13 @@ def outcome(job: Job) -> JobEvent:
     event.size = len(job.result)
     event.wait = job.waited
     event.once = f"{job.id} {job.reopened()}".rstrip()
+    event.position, event.since = job.position, job.since
     return event
 
 
 def reopened(job: Job) -> JobEvent:
     """A dead job is tried again."""
-    return about(job, REOPENED)
+    return released(job, REOPENED)
 
 
 def firing(name: str, due: float, job: Job | None, problem: str = "", principal: str = "", flow: str = "") -> JobEvent:

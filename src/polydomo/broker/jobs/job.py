@@ -40,8 +40,9 @@ class Job:
 
     __slots__ = (
         "allowed", "attempts", "backoff", "body", "body_sum", "created", "damage", "digest", "due", "ended", "expires", "fingerprint",
-        "fired", "flow", "group", "headers", "id", "input", "keep", "key", "lane", "level", "near", "node", "origin", "outcome", "phase",
-        "principal", "priority", "progress", "reason", "result", "reuse", "run", "schedule", "sequence", "service", "started", "state",
+        "fired", "flow", "group", "headers", "id", "input", "keep", "key", "lane", "level", "near", "needs", "node", "node_name", "origin",
+        "outcome", "phase", "position", "principal", "priority", "progress", "reason", "result", "reuse", "run", "schedule", "sequence",
+        "service", "since", "started", "state",
         "stored_settings", "story", "streamed", "template", "trace", "waited", "worker",
     )  # fmt: skip
 
@@ -76,6 +77,8 @@ class Job:
         self.fired = 0.0
         self.flow = ""  # the flow of which it is a node, and the number of the node
         self.node = 0
+        self.node_name = ""
+        self.needs = ""  # the numbers of the nodes that it needs (``model.flows.needs``), for the journal
         self.level = 0  # how many answers with more work led to the node
         self.template = False  # the body names nodes whose results the worker gets: ``flows.inputs`` puts them in
         self.reuse = False  # the stored reply to an equal request is its result, if there is one
@@ -84,6 +87,8 @@ class Job:
         self.body_sum = -1  # checksum of the body; -1: not computed yet
         self.damage = ""  # why the stored job cannot be used: then it is dead, without body and result
         self.streamed = 0  # the last attempt with stored partial replies, if the job is open (``part``)
+        self.position = 0  # of its release, then of its end, in its flow, and ``since``: see ``flows.events``; 0 if they are not known
+        self.since = 0
         # in memory only, while this broker is the leader
         self.allowed = 0  # whether its principal may call the service, by the access file when it was submitted: 1 yes, 2 no, 0 unknown
         self.phase = DELAYED
@@ -161,6 +166,10 @@ class Job:
                 kept["reuse"] = True
             if self.level:
                 kept["level"] = self.level
+            if self.node_name:
+                kept["name"] = self.node_name
+            if self.needs:
+                kept["needs"] = self.needs
         return compact(kept) if kept else ""
 
     def configure(self, text: str) -> None:
@@ -180,6 +189,8 @@ class Job:
             self.template = kept.get("template", False)
             self.reuse = kept.get("reuse", False)
             self.level = kept.get("level", 0)
+            self.node_name = kept.get("name", "")
+            self.needs = kept.get("needs", "")
 
     def scoped_key(self) -> str:
         """The key with its owner and its service, as it is stored; "" without a key."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from polydomo.broker.flows.events import FlowEvent
+from polydomo.broker.flows.flow import NodeEnd
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import Job
@@ -72,3 +74,9 @@ class Recording(JobListener):
 
     def job_event(self, event: JobEvent) -> None:
         self._state.recorder.job(event)
+
+    def flow_event(self, event: FlowEvent) -> None:
+        self._state.recorder.flow(event)
+
+    def node_ended(self, end: NodeEnd) -> None:
+        self._state.recorder.node_ended(end)

@@ -44,7 +44,7 @@ from polydomo.broker.jobs.parts import JobParts
 from polydomo.broker.jobs.policy import JobCounters, JobLanes, JobListener, JobPolicy, Runner
 from polydomo.broker.jobs.unclaimed import Unclaimed
 from polydomo.broker.jobs.waiting_jobs import ServiceQueue, WaitingJobs
-from polydomo.limits import COST_JOB, DEAD_SHOWN, ERROR_EXAMPLE, FLOW_INPUT_KEPT, JOB_PURGE, JOB_REFUSED_WAIT
+from polydomo.limits import COST_JOB, DEAD_SHOWN, ERROR_EXAMPLE, JOB_PURGE, JOB_REFUSED_WAIT
 from polydomo.model.flows.growth import growth_of, is_growth
 from polydomo.model.json_form import microseconds
 from polydomo.model.outcomes import CANCELLED, DENIED, FAILED, NO_WORKER, OK, REFUSED, SHUTDOWN, TOO_LARGE
@@ -285,8 +285,8 @@ class Jobs:
                 self._tell_accepted(job)
         for service in services:
             self.pump(service)
-        for job in fresh:  # one that waits does not hold a large input in memory
-            if job.phase != RUNNING and input_size(job) > FLOW_INPUT_KEPT:
+        for job in fresh:  # one that waits does not hold its input in memory
+            if job.phase != RUNNING:
                 self._drop_input(job)
         return len(fresh)
 
@@ -295,7 +295,7 @@ class Jobs:
         job.input = None
 
     def _tell_accepted(self, job: Job) -> None:
-        event = events.about(job, events.ACCEPTED)
+        event = events.released(job, events.ACCEPTED)
         event.allowed = job.allowed
         event.size = len(job.body)
         self.listener.job_event(event)
@@ -549,7 +549,9 @@ class Jobs:
             self._died(job)
         else:
             self.counters.cancelled += 1
-        self.listener.job_event(events.outcome(job))
+        event = events.outcome(job)
+        event.added = len(op.growth.specs) if isinstance(op, Grow) else 0
+        self.listener.job_event(event)
         if job.digest:
             if answers:
                 self.put(Collected(job.id))

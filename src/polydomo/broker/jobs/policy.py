@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from polydomo.broker.flows.events import FlowEvent
+from polydomo.broker.flows.flow import NodeEnd
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import Job
 from polydomo.limits import MAX_JOB_BYTES, MAX_JOBS, MAX_MESSAGE
@@ -87,3 +89,5 @@ class JobListener:
     """Gets every event about jobs, for the journal. The base class ignores them."""
 
     def job_event(self, event: JobEvent) -> None: ...
+    def flow_event(self, event: FlowEvent) -> None: ...
+    def node_ended(self, end: NodeEnd) -> None: ...

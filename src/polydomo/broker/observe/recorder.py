@@ -5,6 +5,8 @@ The base class ignores everything; the server's log and the journal are subclass
 arguments and does not read the broker's state, because events are often reported in the middle of a change.
 """
 
+from polydomo.broker.flows.events import FlowEvent
+from polydomo.broker.flows.flow import NodeEnd
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.topics.logs import LogRecord
 from polydomo.model.records import Departure, Request, Session, Worker
@@ -86,6 +88,12 @@ class Recorder:
 
     def job(self, event: JobEvent) -> None:
         """Something happened to a durable job or a schedule, or this broker began or ceased to lead."""
+
+    def flow(self, event: FlowEvent) -> None:
+        """A flow started or ended, or its state changed."""
+
+    def node_ended(self, end: NodeEnd) -> None:
+        """A node of a flow ended without an attempt."""
 
     def joined(self, request: Request, job: str) -> None:
         """A client's request waits for the outcome of this job."""

@@ -45,7 +45,7 @@ def trace(
         str,
         typer.Argument(
             metavar="REQUEST",
-            help="Id of the request or of a durable job, number of a request in the broker's last run, or the client's own id: "
+            help="Id of the request, of a durable job or of a flow, number of a request in the broker's last run, or the client's own id: "
             "MDX's request id, eMQP's MSGID, DCP's metadata, HTTP's traceparent or its trace id.",
         ),
     ],
@@ -53,13 +53,14 @@ def trace(
     to: To = None,
     json: Json = False,
 ) -> None:
-    """Show every step of one request or durable job: its workers, how long it waited, and why.
+    """Show every step of one request, durable job or flow: its workers, how long it waited, and why.
 
     **Examples**
 
     - `polydomo trace 01M7F9Y9XBAXCJK5RP00000002`
     - `polydomo trace 17`
     - `polydomo trace "$(polydomo submit render scene.blend)"`
+    - `polydomo trace "$(polydomo flow start nightly.toml)"`
     - `polydomo trace 4bf92f3577b34da6a3ce929d0e0e4736`
     - `polydomo trace 17 --journal /var/lib/polydomo/journal`
     """
@@ -71,7 +72,7 @@ def trace(
             "; a number refers to the broker's last run, use the id for earlier requests" if request.isdecimal() else ""
         )
         raise PolydomoError(
-            f"the journal in {found.directory} has no rows of a request or job {request}, nor of a request to which its client gave "
+            f"the journal in {found.directory} has no rows of a request, job or flow {request}, nor of a request to which its client gave "
             f"that id{earlier}"
         )
     if json:
@@ -97,9 +98,10 @@ def trace(
 
 
 def _story(found: "OpenedJournal", request: str) -> "Story | None":
-    """By the number, the broker's id, the id of a job, or the client's own id: the first of these that the journal knows."""
+    """By the number, the broker's id, the id of a job or a flow, or the client's own id: the first of these that the journal knows."""
     from polydomo.journal import ids
     from polydomo.journal.reading.client_ids import requests_named
+    from polydomo.journal.reading.flow_story import flow_story
     from polydomo.journal.reading.job_story import job_story
     from polydomo.journal.reading.reader import moment
     from polydomo.journal.reading.story import story_of
@@ -116,6 +118,7 @@ def _story(found: "OpenedJournal", request: str) -> "Story | None":
         story = story_of(found.reader, known.run, known.number, since)
         # The ids of jobs look the same. A client makes them, and its clock may be ahead of the broker's.
         story = story or job_story(found.reader, request.upper(), since - timedelta(days=1))
+        story = story or flow_story(found.reader, request.upper(), since - timedelta(days=1))
     if story is None:
         named = requests_named(found.reader, request)
         if len(named) > 1:

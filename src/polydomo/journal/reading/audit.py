@@ -7,10 +7,12 @@ from typing import Any
 
 from polydomo.journal import schema
 from polydomo.journal.ids import run_name
+from polydomo.journal.reading.flow_audit import early_or_repeated
 from polydomo.journal.reading.rules import (
     BY_ID,
     COUNTERS,
     EACH,
+    FLOWS,
     LAST,
     MAX,
     ONCE,
@@ -63,6 +65,8 @@ def audit(rows: Iterable[Row], only: Iterable[str] | None = None) -> list[Breach
     for rule in RULES:
         if rule.shape == ONCE and rule.id in wanted:
             found += repeated(rule, ordered)
+    if any(rule.shape == FLOWS and rule.id in wanted for rule in RULES):
+        found += [breach for breach in of_nodes(ordered) if breach.rule in wanted]
     return found
 
 
@@ -82,6 +86,15 @@ def repeated(rule: AuditRule, rows: Iterable[Row]) -> list[Breach]:
             proof = [(row["run"], row["seq"]) for row in several[-MAX_PROOF:]]
             places = ", ".join(f"{run_name(run)} {seq}" for run, seq in proof)
             found.append(Breach(rule.id, last["run"], {"run": last["run"]}, proof, f": {once} in rows {places}"))
+    return found
+
+
+def of_nodes(rows: Iterable[Row]) -> list[Breach]:
+    """Nodes of flows that were released too early, or ended twice. A violation belongs to the run of its last row."""
+    found = []
+    for rule, several, what in early_or_repeated(rows):
+        proof = [(row["run"], row["seq"]) for row in several[-MAX_PROOF:]]
+        found.append(Breach(rule, proof[-1][0], {"run": proof[-1][0]}, proof, f": {what}"))
     return found
 
 

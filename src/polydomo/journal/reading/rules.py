@@ -2,7 +2,7 @@
 
 A rule is an expression that is true if it is violated, in the common subset of Python and SQL: names, integers, strings in single
 quotes, comparisons, ``and``, ``or``, ``not``, ``in (..., ...)``, ``+ - *``. Its names are columns of the row and
-counters, which are also declared here. There are five kinds:
+counters, which are also declared here. There are six kinds:
 
 ** ``EACH``: evaluated on every row of the rule's events, with the row's columns only.
 * ``TOTAL``: evaluated once per request, worker, ... with its counters over the whole journal.
@@ -11,6 +11,7 @@ counters, which are also declared here. There are five kinds:
 * ``SEQUENCE``: every number of a run's sequence is present, or covered by a row that states its loss. ``audit.holes`` implements it.
 * ``ONCE``: evaluated over all runs and brokers: of the rows for which ``broken`` holds, no two have the same ``once``.
   ``audit.repeated`` implements it.
+* ``FLOWS``: evaluated over all runs and brokers, on the rows about the nodes of flows. ``flow_audit`` implements it.
 
 A journal that begins in the middle of a run, or that states which rows it lost, does not violate the rules: rules that need the lost rows
 test ``run_missing == 0``, and rules that need the beginning test for the row that must exist.
@@ -31,7 +32,9 @@ PRINCIPAL = ("run", "principal")
 RIGHT = ("run", "principal", "service")
 RUN = ("run",)
 
-EACH, TOTAL, RUNNING, SEQUENCE, ONCE = "each", "total", "running", "sequence", "once"
+EACH, TOTAL, RUNNING, SEQUENCE, ONCE, FLOWS = "each", "total", "running", "sequence", "once", "flows"
+
+OF_ALL_RUNS = (ONCE, FLOWS)
 
 SUM, MAX, LAST = "sum", "max", "last"
 LAST_BASE = 1 << 28  # above any number of a connection, worker or attempt; a run may have 34 billion rows with it
@@ -313,6 +316,18 @@ RULES = (
         ONCE,
         events=(schema.JOB,),
         broken="outcome in ('fired', 'skipped')",
+    ),
+    AuditRule(
+        "node-after-needs",
+        "A node of a flow starts only after all nodes that it needs have ended, whichever brokers ran them.",
+        REQUESTS,
+        FLOWS,
+    ),
+    AuditRule(
+        "node-one-outcome",
+        "A node of a flow has one outcome, also if it has no job; one that a retry resets may get another.",
+        REQUESTS,
+        FLOWS,
     ),
     AuditRule(
         "no-hole",

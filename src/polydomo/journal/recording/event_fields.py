@@ -1,5 +1,7 @@
 """The columns of infrequent events, from the objects that the broker passes to its recorder."""
 
+from polydomo.broker.flows.events import FlowEvent
+from polydomo.broker.flows.flow import NodeEnd
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.topics.logs import LogRecord
 from polydomo.journal.recording.chunk import services_of
@@ -70,6 +72,40 @@ def of_job(event: JobEvent) -> Fields:
         "created": round(event.created * 1e6),
         "once": event.once,
         "allowed": event.allowed,
+        "flow": event.flow,
+        "node": event.node,
+        "name": event.node_name,
+        "needs": event.needs,
+        "position": event.position,
+        "since": event.since,
+        "nodes": event.added,
+    }
+
+
+def of_flow(event: FlowEvent) -> Fields:
+    return {
+        "outcome": event.what,
+        "reason": event.reason,
+        "principal": event.principal,
+        "key": event.key,
+        "created": round(event.created * 1e6),
+        "flow": event.flow,
+        "name": event.name,
+        "position": event.position,
+        "nodes": event.nodes,
+    }
+
+
+def of_node(end: NodeEnd) -> Fields:
+    return {
+        "outcome": end.state,
+        "reason": end.reason,
+        "flow": end.flow,
+        "node": end.number,
+        "name": end.name,
+        "needs": end.needs,
+        "position": end.position,
+        "since": end.since,
     }
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from polydomo import limits
 from polydomo.broker.broker import Broker
+from polydomo.broker.flows.events import FlowEvent
+from polydomo.broker.flows.flow import NodeEnd
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.observe.recorder import Recorder
@@ -452,6 +454,14 @@ class JournalRecorder(Recorder):
     def job(self, event: JobEvent) -> None:
         self.inner.job(event)
         self._step(schema.JOB, **event_fields.of_job(event))
+
+    def flow(self, event: FlowEvent) -> None:
+        self.inner.flow(event)
+        self._step(schema.FLOW, **event_fields.of_flow(event))
+
+    def node_ended(self, end: NodeEnd) -> None:
+        self.inner.node_ended(end)
+        self._step(schema.NODE, **event_fields.of_node(end))
 
     def joined(self, request: Request, job: str) -> None:
         self.inner.joined(request, job)

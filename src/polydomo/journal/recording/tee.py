@@ -10,8 +10,8 @@ from polydomo.broker.observe.recorder import Recorder
 
 MESSAGES = ("accepted", "dispatched", "partial", "reply_ignored", "credit_added", "window_set", "published")
 RARE = (
-    "opened closed registered late left requeued released forwarded stale refused denied access job violated slow_subscriber "
-    "routed log_record memoised keyed internal joined"
+    "opened closed registered late left requeued released forwarded stale refused denied access job flow node_ended violated "
+    "slow_subscriber routed log_record memoised keyed internal joined"
 ).split()
 
 

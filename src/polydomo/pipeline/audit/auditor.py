@@ -283,7 +283,7 @@ class Auditor:
             return []
         limits = {}
         for rule in RULES:
-            if rule.shape in (rules.SEQUENCE, rules.TOTAL, rules.ONCE) or (
+            if rule.shape in (rules.SEQUENCE, rules.TOTAL, *rules.OF_ALL_RUNS) or (
                 run.facts.missing and "run_missing == 0" in rule.broken
             ):
                 continue
@@ -322,7 +322,7 @@ class Auditor:
         self.stage_rules(facts, unit_of_hour(facts.time // HOUR_US), [
             {"run": facts.run, "broker": facts.broker, "level": level, "rule": rule.id, "says": rule.says, "checkable": rule in shown,
              "breaches": counts.get(rule.id, 0)}
-            for rule in RULES if rule.shape != rules.ONCE
+            for rule in RULES if rule.shape not in rules.OF_ALL_RUNS
         ])  # fmt: skip
 
     def stage_rules(self, facts: Facts, unit: str, rows: list[Row]) -> None:

@@ -1,19 +1,23 @@
-"""Checks events that must happen only once over all runs and brokers: the outcome of a durable job, a run of a schedule.
+"""Checks what concerns all runs and brokers: events that must happen only once (the outcome of a durable job, a run of a schedule), and
+the order of the nodes of flows.
 
 ``_polydomo/once`` holds the saved events, a file per hour, ``breaches.parquet`` with all breaches, and ``facts.json`` with the hours in
 which they are published. No event is earlier than the submission of its job or the time at which its schedule was due, so a new row
-is compared only with the hours since then.
+is compared only with the hours since then. A row about a flow is compared with the hours since a day before the time in the id of the
+flow, which a client makes.
 """
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from polydomo.journal import schema
-from polydomo.journal.ids import run_name
+from polydomo.journal.ids import is_id, parse, run_name
 from polydomo.journal.reading.audit import MAX_PROOF
-from polydomo.journal.reading.rules import ONCE, RULES, looked_at
+from polydomo.journal.reading.rules import OF_ALL_RUNS, ONCE, RULES, looked_at
+from polydomo.pipeline.audit.nodes import of_nodes
 from polydomo.pipeline.segments import shifted, unit_of
 from polydomo.pipeline.sql import sql
 from polydomo.pipeline.storage import Storage, conform, dump, load
@@ -22,18 +26,25 @@ from polydomo.pipeline.tables import TABLES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ALL_RUNS = 0  # the run in ``audit_rules`` of rules about all runs
-_RULES = [rule for rule in RULES if rule.shape == ONCE]
+_RULES = [rule for rule in RULES if rule.shape in OF_ALL_RUNS]
 _BY_ID = {rule.id: rule for rule in _RULES}
-_WHICH = " ".join(f"WHEN {looked_at(rule)} AND {rule.broken} THEN '{rule.id}'" for rule in _RULES)
+_WHICH = " ".join(
+    f"WHEN {looked_at(rule)} AND once != '' AND {rule.broken} THEN '{rule.id}'" for rule in _RULES if rule.shape == ONCE
+)
+_OF_FLOW = "event IN ('job', 'node') AND flow != '' AND position > 0"
 ROWS = f"""
-SELECT * FROM (SELECT once, CASE {_WHICH} END AS rule, broker, run, seq, time, created FROM
-    (SELECT *, '{schema.MESSAGES}' AS kind FROM {{messages}} WHERE once != '')) WHERE rule IS NOT NULL
+SELECT * FROM (SELECT once, CASE {_WHICH} END AS rule, broker, run, seq, time, created, IF({_OF_FLOW}, flow, '') AS flow, event, outcome,
+    node, needs, position, since, nodes
+    FROM (SELECT *, '{schema.MESSAGES}' AS kind FROM {{messages}} WHERE once != '' OR {_OF_FLOW})) WHERE rule IS NOT NULL OR flow != ''
 """
 SHAPE = pa.schema(
     [
         ("once", pa.string()), ("rule", pa.string()), ("broker", pa.string()), ("run", pa.int64()), ("seq", pa.int64()),
-        ("time", pa.timestamp("us", "UTC")), ("created", pa.timestamp("us", "UTC")),
+        ("time", pa.timestamp("us", "UTC")), ("created", pa.timestamp("us", "UTC")), ("flow", pa.string()), ("event", pa.string()),
+        ("outcome", pa.string()), ("node", pa.int64()), ("needs", pa.string()), ("position", pa.int64()), ("since", pa.int64()),
+        ("nodes", pa.int64()),
     ]
 )  # fmt: skip
 
@@ -65,9 +76,11 @@ class Once:
                 self.storage.write_table(
                     f"{self.folder}/{unit.replace('/', '-')}.parquet", mine.sort_by([("once", "ascending")])
                 )
-        touched = pc.unique(fresh["once"])
+        touched = pa.array({*fresh["once"].to_pylist(), *fresh["flow"].to_pylist()} - {"", None}, pa.string())
         every = pa.concat_tables([fresh, *self._others(units, fresh, touched)])
-        breaches = pa.concat_tables([self._kept(touched), pa.Table.from_pylist(_breaches(every), self.shape)])
+        breaches = pa.concat_tables(
+            [self._kept(touched), pa.Table.from_pylist(_breaches(every, set(touched.to_pylist())), self.shape)]
+        )
         counts = dict.fromkeys(_BY_ID, 0)
         for rule in breaches["rule"].to_pylist():
             counts[rule] += 1
@@ -77,11 +90,15 @@ class Once:
         """Events of other hours that have the same names as new ones."""
         earliest = pc.min(fresh["created"]).as_py()
         first = shifted(unit_of(earliest), -1) if earliest is not None else ""  # the clocks of brokers differ
+        for flow in set(fresh["flow"].to_pylist()) - {"", None}:
+            first = min(first, _begun(flow))
         found = []
         for unit, path in sorted(self.saved.items()):
             if unit >= first and unit not in units:
                 table = conform(self.storage.table(path), SHAPE)
-                found.append(table.filter(pc.is_in(table["once"], touched)))
+                found.append(
+                    table.filter(pc.or_kleene(pc.is_in(table["once"], touched), pc.is_in(table["flow"], touched)))
+                )
         return found
 
     def _kept(self, touched: pa.Array) -> pa.Table:
@@ -105,25 +122,41 @@ class Once:
             dump(self.storage, f"{self.folder}/facts.json", units)
 
 
-def _breaches(every: pa.Table) -> list[dict[str, Any]]:
-    """The same as ``journal.audit.repeated``."""
+def _breaches(every: pa.Table, touched: set[str]) -> list[dict[str, Any]]:
+    """The breaches of these names and flows: the same as ``journal.audit.repeated`` and ``of_nodes``."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    flows: dict[str, list[dict[str, Any]]] = {}
     for row in every.to_pylist():
-        found.setdefault((row["rule"], row["once"]), []).append(row)
-    made = []
+        if row["rule"] and row["once"] in touched:
+            found.setdefault((row["rule"], row["once"]), []).append(row)
+        if row["flow"] in touched:
+            flows.setdefault(row["flow"], []).append(row)
+    made = [
+        _breach(rule, flow, rows, detail) for flow, mine in flows.items() for rule, rows, detail in of_nodes(flow, mine)
+    ]
     for (rule, name), rows in found.items():
         if len(rows) < 2:
             continue
         rows.sort(key=lambda row: (row["time"], row["run"], row["seq"]))
-        last = rows[-1]
-        proof = [(row["run"], row["seq"]) for row in rows[-MAX_PROOF:]]
-        places = ", ".join(f"{run_name(run)} {seq}" for run, seq in proof)
-        made.append(
-            {"once": name, "rule": rule, "says": _BY_ID[rule].says, "broker": last["broker"], "run": last["run"], "number": 0, "worker": 0,
-             "connection": 0, "service": "", "seq": last["seq"], "time": last["time"], "proof": [seq for _, seq in proof],
-             "detail": f"{name} in rows {places}"}
-        )  # fmt: skip
+        made.append(_breach(rule, name, rows[-MAX_PROOF:], name))
     return made
+
+
+def _breach(rule: str, name: str, rows: list[dict[str, Any]], what: str) -> dict[str, Any]:
+    last = rows[-1]
+    places = ", ".join(f"{run_name(row['run'])} {row['seq']}" for row in rows)
+    return {
+        "once": name, "rule": rule, "says": _BY_ID[rule].says, "broker": last["broker"], "run": last["run"], "number": 0, "worker": 0,
+        "connection": 0, "service": "", "seq": last["seq"], "time": last["time"], "proof": [row["seq"] for row in rows],
+        "detail": f"{what} in rows {places}",
+    }  # fmt: skip
+
+
+def _begun(flow: str) -> str:
+    """The hour from which there may be rows about a flow."""
+    if not is_id(flow):
+        return ""
+    return unit_of(EPOCH + timedelta(milliseconds=parse(flow).accepted_ms) - timedelta(days=1))
 
 
 def rule_rows(counts: dict[str, int]) -> list[dict[str, Any]]:

@@ -137,6 +137,43 @@ class JobsView:
 
 
 @dataclass
+class FlowView:
+    """The runs of the flows of one name."""
+
+    name: str
+    done: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    nodes: int = 0  # of all runs
+    p50: float = 0.0  # from start to end, microseconds
+    p99: float = 0.0
+    parts: list[tuple[str, float]] = field(default_factory=list)  # services, and their shares of the critical paths
+
+    @property
+    def runs(self) -> int:
+        return self.done + self.failed + self.cancelled
+
+
+@dataclass
+class FlowRunView:
+    flow: str
+    name: str
+    state: str
+    nodes: int
+    total: float  # microseconds
+    open_at_once: float  # nodes, on average
+    critical: int  # nodes on its critical path
+    steps: list[tuple[str, str, float]]  # of them, those that took longest: node, service, microseconds
+
+
+@dataclass
+class FlowsView:
+    count: int = 0  # runs that have ended
+    flows: list[FlowView] = field(default_factory=list)
+    slowest: list[FlowRunView] = field(default_factory=list)
+
+
+@dataclass
 class Report:
     since: float  # seconds since the epoch
     until: float
@@ -150,6 +187,7 @@ class Report:
     failures: list[FailureView]
     slowest: list[Slow]
     jobs: JobsView = field(default_factory=JobsView)
+    flows: FlowsView = field(default_factory=FlowsView)
     # Problems with the data: unreadable segments, holes, a low journal level.
     notes: list[str] = field(default_factory=list)
     service_count: int = 0  # all services, shown or not

@@ -19,6 +19,7 @@ from polydomo.journal.histogram import percentile
 from polydomo.journal.reading.reader import Reader
 from polydomo.pipeline.report import stories
 from polydomo.pipeline.report.data import Audit, BrokenRule, Edge, FailureView, Report, Slow, WorkerView
+from polydomo.pipeline.report.flows import flows_view
 from polydomo.pipeline.report.jobs import jobs_view
 from polydomo.pipeline.report.services import service_views
 from polydomo.pipeline.report.tables import Row, Tables, seconds
@@ -48,6 +49,7 @@ def load(tables: Tables, journal: Path | None = None) -> Report:
         failures=failures(tables, reader),
         slowest=slowest(tables),
         jobs=jobs_view(tables),
+        flows=flows_view(tables),
         notes=[*(reader.problems if reader is not None else ())],
         service_count=service_count,
         worker_count=worker_count,

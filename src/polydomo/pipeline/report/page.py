@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from polydomo.pipeline.report import charts
-from polydomo.pipeline.report.data import Audit, FailureView, JobsView, Report, ServiceView, Slow, WorkerView
+from polydomo.pipeline.report.data import Audit, FailureView, FlowsView, JobsView, Report, ServiceView, Slow, WorkerView
 from polydomo.pipeline.report.escape import escape
 from polydomo.pipeline.report.svg import WIDE, duration, full, percent
 
@@ -25,6 +25,7 @@ def render(report: Report, title: str = "polydomo") -> str:
         *_section("Who calls what", [_topology(report)]),
         *_section("Workers", [workers(report.workers)]),
         *(_section("Durable jobs", [jobs(report.jobs)]) if report.jobs.services or report.jobs.schedules else []),
+        *(_section("Flows", [flows(report.flows)]) if report.flows.count else []),
         *_section("Failures", [failures(report.failures)]),
         *_section("Slowest requests", [slowest(report.slowest)]),
         *_section("Audit", [audit(report.audit)]),
@@ -264,6 +265,43 @@ def jobs(view: JobsView) -> str:
             f"<h3>Schedules</h3>{plans}" if view.schedules else "",
         )
     )
+
+
+def flows(view: FlowsView) -> str:
+    """Flows by name, and the slowest runs with the nodes that determined how long they took."""
+    names = table(
+        ("flow", "#runs", "#done", "#failed", "#cancelled", "#nodes", "#p50", "#p99", "critical path"),
+        (
+            (
+                v.name,
+                full(v.runs),
+                full(v.done),
+                full(v.failed),
+                full(v.cancelled),
+                full(v.nodes),
+                duration(v.p50),
+                duration(v.p99),
+                ", ".join(f"{service} {share:.0%}" for service, share in v.parts) or "–",
+            )
+            for v in view.flows
+        ),
+    )
+    runs = "".join(
+        f"<details><summary><code>{escape(run.flow)}</code> {escape(run.name)}: {escape(run.state)} after {duration(run.total)}, "
+        f"{full(run.nodes)} nodes, {run.open_at_once:.1f} open on average</summary>"
+        + table(("node", "service", "#took", "#share"), [_step(step, run.total) for step in run.steps])
+        + f'<p class="soft">{len(run.steps)} of the {full(run.critical)} nodes on the critical path, those that took longest.</p></details>'
+        for run in view.slowest
+    )
+    return (
+        f'<p class="soft">{full(view.count)} runs ended. The critical path of a run leads from the node that ended last to the one that it '
+        f"waited for longest, and so on: its services determined how long the run took.</p>{names}<h3>Slowest runs</h3>{runs}"
+    )
+
+
+def _step(step: tuple[str, str, float], total: float) -> tuple[str, ...]:
+    name, service, us = step
+    return name, service, duration(us), f"{us / total:.0%}" if total else "–"
 
 
 def failures(found: Sequence[FailureView]) -> str:

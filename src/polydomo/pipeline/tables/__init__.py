@@ -1,6 +1,18 @@
 """The tables, one module each: name, columns, the tables that it reads, and its definition in Spark SQL."""
 
-from polydomo.pipeline.tables import audit, capacity, hops, jobs, logs, requests, services, topology, values, workers
+from polydomo.pipeline.tables import (
+    audit,
+    capacity,
+    flows,
+    hops,
+    jobs,
+    logs,
+    requests,
+    services,
+    topology,
+    values,
+    workers,
+)
 from polydomo.pipeline.tables.table import Table
 
 TABLES: dict[str, Table] = {
@@ -18,5 +30,7 @@ TABLES: dict[str, Table] = {
         values.values,
         jobs.jobs,
         jobs.job_events,
+        flows.flow_nodes,
+        flows.flows,
     )
 }

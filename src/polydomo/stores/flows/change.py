@@ -8,7 +8,7 @@ import json
 from collections import Counter
 
 from polydomo.broker.flows import flow as flows
-from polydomo.broker.flows.flow import FlowRow, NodeRow, Settled, job_id
+from polydomo.broker.flows.flow import FlowRow, NodeEnd, NodeRow, Settled, job_id
 from polydomo.broker.flows.growth import Growth
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job, reopening
@@ -35,13 +35,15 @@ class FlowChange:
         self.untold: list[NodeRow] = []  # ended nodes; the nodes that need them are to be told
         self.replacing: list[NodeRow] = []  # ended nodes that replace others, which end with them
         self.ready: list[int] = []
+        self.places: dict[str, tuple[int, int]] = {}  # of released jobs
         self.left = False  # there is more to do than this transaction does
 
     # --- ends
 
-    def end(self, node: NodeRow, state: str, when: float) -> None:
+    def end(self, node: NodeRow, state: str, when: float) -> NodeEnd:
         """Gives a node its outcome."""
         row = self.row
+        since = max(0, -node.position)
         node.state, node.ended = state, when
         row.count(node)
         self.changed[node.number] = node
@@ -54,6 +56,13 @@ class FlowChange:
             self.untold.append(node)
         if node.replaces >= 0:
             self.replacing.append(node)
+        return NodeEnd(node, since)
+
+    def end_unrun(self, node: NodeRow, state: str, reason: str, needs: str = "") -> None:
+        """Gives an outcome to a node that does not get that of its job."""
+        end = self.end(node, state, self.now)
+        end.reason, end.needs = reason, needs
+        self.settled.ends.append(end)
 
     def replace(self) -> None:
         """Gives nodes the outcome of those that replace them: a chain of answers with more work ends at once."""
@@ -65,7 +74,7 @@ class FlowChange:
                 if node.state == flows.GROWN:
                     other = last[node.number]
                     node.grown = other.grown if other.grown >= 0 else other.number
-                    self.end(node, other.state, self.now)
+                    self.end_unrun(node, other.state, "", str(other.number))
 
     def grow(self, node: NodeRow, growth: Growth) -> None:
         """Replaces a node by the last node of a flow."""
@@ -97,13 +106,14 @@ class FlowChange:
         while self.untold and left > 0 and row.state == flows.RUNNING:
             batch, edges = self._edges(left)
             left -= len(edges)
-            failing = {node.number for node in batch if node.fails()}
-            lost = {target for source, target in edges if source in failing}
+            failing = {node.number: node for node in batch if node.fails()}
+            lost = {target: source for source, target in edges if source in failing}
             for target in tables.take(row.id, Counter([target for _, target in edges])):
                 if target.state != flows.WAITING or target.number in self.changed:
                     continue  # it has ended, perhaps in this transaction
                 if target.number in lost:
-                    self.end(target, flows.SKIPPED, self.now)
+                    other = failing[lost[target.number]]
+                    self.end_unrun(target, flows.SKIPPED, f"node {other.name!r} is {other.state}")
                 elif not target.pending:
                     self.ready.append(target.number)
             self.replace()
@@ -152,18 +162,21 @@ class FlowChange:
                 job.ended = self.now
                 job.condemn(damage)
                 tables.add_jobs([job])
-                self.end(node, states.DEAD, self.now)
+                self.end_unrun(node, states.DEAD, damage)
                 continue
             if node.tries:
                 again.append(node)
             else:
                 fresh.append(node.to_job(self.now))
+            self.places[node.job] = row.position + 1, max(0, -node.position)
             node.state = states.OPEN
             node.tries += 1
             self.changed[node.number] = node
         if fresh:
             tables.add_jobs(fresh)
         released = [*fresh, *self._reopened(again)]
+        for job in released:
+            job.position, job.since = self.places[job.id]
         self._add_inputs(released)
         self.settled.released.extend(released)
 
@@ -175,7 +188,7 @@ class FlowChange:
         for node in nodes:
             job = found.get(node.job)
             if job is None or job.outcome == states.DAMAGED:
-                self.end(node, states.DEAD, self.now)
+                self.end_unrun(node, states.DEAD, job.reason if job is not None else "its job is missing")
                 continue
             job.state, job.outcome, job.reason, job.result, job.ended, job.keep = states.OPEN, "", "", b"", 0.0, 0.0
             job.attempts, job.due, job.expires = 0, self.now, 0.0
@@ -251,7 +264,7 @@ class FlowChange:
         elif row.state == flows.CANCELLING:
             numbers = tables.in_state(row.id, (flows.WAITING,), -1, FLOW_SLICE)
             for node in tables.light(row.id, numbers):
-                self.end(node, states.CANCELLED, self.now)
+                self.end_unrun(node, states.CANCELLED, row.reason)
             self.left = len(numbers) == FLOW_SLICE
         elif row.state == flows.RUNNING:
             self.untold = tables.light(row.id, tables.untold(row.id, FLOW_SLICE))
@@ -283,7 +296,7 @@ class FlowChange:
         pending = Counter([target for source, target in needs if source not in done])
         for node in tables.light(row.id, numbers):
             self._uncount(node)
-            node.position, node.ended, node.telling = 0, 0.0, -1
+            node.position, node.ended, node.telling = -row.position, 0.0, -1
             if node.grown >= 0:  # its worker has done its part; what replaces it is reset, too
                 node.state = flows.GROWN
             else:

@@ -51,7 +51,8 @@ class FlowSteps:
                 if node.state == states.OPEN and growth is not None and state == states.DONE:
                     change.grow(node, growth)
                 elif node.state == states.OPEN:
-                    change.end(node, state, when)
+                    end = change.end(node, state, when)
+                    settled.places[node.job] = end.position, end.since
             change.finish()
             if in_doubt:
                 self._again(row, settled)
