@@ -351,3 +351,18 @@ def test_a_cancelled_request_makes_no_other_ready_without_a_worker_for_it() -> N
     world.check()
     world.wait(0.1)
     assert worker.bodies() == [b"0", b"2"]
+
+
+def test_a_request_that_may_start_goes_to_an_idle_worker_and_not_to_one_that_prefetches() -> None:
+    world = limited(running=1)
+    first, second, client = offer(world), offer(world), world.client()
+    for worker in (first, second):
+        worker.core.set_credit(worker.me, 2, 1)
+    ask(client, b"a0", b"a")
+    ask(client, b"b0", b"b")
+    ask(client, b"c0", b"c")
+    ask(client, b"a1", b"a")
+    assert (first.bodies(), second.bodies()) == ([b"a0", b"c0"], [b"b0"])
+    second.answer()
+    first.answer(index=0)  # it runs c0 now, and a1 may start
+    assert (first.bodies(), second.bodies()) == ([b"c0"], [b"a1"])

@@ -107,10 +107,13 @@ def serve_worker(state: State, worker: Worker) -> None:
     if only is not None:
         limited = only.limits is not None
         while worker.credit > 0 and only.queue_length:
-            if limited and not queues.startable(only):
-                break
-            worker.credit -= 1
-            dispatch(state, queues.pop(only), worker)
+            if limited:
+                if not queues.startable(only):
+                    break
+                _assign_limited(state, only, worker)
+            else:
+                worker.credit -= 1
+                dispatch(state, queues.pop(only), worker)
     else:
         while worker.credit > 0:
             service = next_service(worker)
@@ -118,8 +121,10 @@ def serve_worker(state: State, worker: Worker) -> None:
                 break
             if service.limits is not None:
                 limited = True
-            worker.credit -= 1
-            dispatch(state, queues.pop(service), worker)
+                _assign_limited(state, service, worker)
+            else:
+                worker.credit -= 1
+                dispatch(state, queues.pop(service), worker)
     if worker.runs:
         note_backlog(worker)
     if worker.credit > 0:
@@ -130,6 +135,12 @@ def serve_worker(state: State, worker: Worker) -> None:
             rebalance(state, only)
     elif limited:
         mark_unavailable(worker)
+
+
+def _assign_limited(state: State, service: Service, worker: Worker) -> None:
+    """The worker has credit, and others may be idle although requests wait: one that can start the next request now gets it."""
+    mark_available(worker)
+    assign(state, service, queues.pop(service))
 
 
 def serve_queue(state: State, service: Service) -> None:
