@@ -88,6 +88,8 @@ test-core: $(VENV)/.core  ## Run the tests of the core, interpreted and compiled
 test-long: $(VENV)/.all  ## Run the full forms of the long tests (may take an hour)
 	@echo "==> pytest: the long forms"
 	@$(PY) -m pytest -q -m long --timeout 3600 -o faulthandler_timeout=3660 $(PYTEST_ARGS)
+	@echo "==> pytest: the command line, each command by a Python of its own"
+	@FRESH_PROCESSES=1 $(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -p no:cacheprovider -m "not long" tests/cli
 	@echo "==> pytest: everything with the compiled core as it is released"
 	@$(PY) packaging/compiled_core.py
 	@PYTHONPATH=build/compiled $(PY) -m pytest $(COMPILED_PYTEST) -o "pythonpath=build/compiled ." $(PYTEST_ARGS)

@@ -4,7 +4,7 @@ Each system gets the same graphs in one run: many independent nodes and one that
 adds 1 to the sum of its inputs, so what is measured is the system. There is one worker process with the same number of threads.
 Measured are wall time, and CPU time of the server and of the worker, for each node.
 
-- polydomo: flows, with every step on disk (SQLite, ``synchronous=FULL``), and durable jobs, one for each node, submitted together
+- polydomo: flows, with every step on disk (SQLite, ``synchronous=FULL``), and as many durable jobs, submitted together and singly
 - Dask distributed: everything in the memory of its scheduler
 - Celery: groups, chords and chains on Redis, which keeps everything in memory; for the tree, the client sends a group for each level
 - dramatiq: groups and pipelines on Redis; the client passes results from one group to the next
@@ -17,6 +17,7 @@ nodes while another client calls another service every 5 ms, and shows what that
 """
 
 import argparse
+import asyncio
 import json
 import os
 import signal
@@ -35,7 +36,7 @@ from bench import durable
 from bench.compare import free_port
 from bench.durable import priority
 from bench.rivals.flow_graphs import Clock, inputs, reachable, result, running
-from polydomo import Client, Flow, Worker
+from polydomo import AsyncClient, Client, Flow, Worker
 
 GRAPHS = {"join": 10_000, "chain": 1_000, "tree": 8_191}
 RIVALS = ("dask", "celery", "dramatiq")
@@ -62,7 +63,7 @@ def flow_of(graph: str, size: int, reuse: bool = False, changed: int = 0) -> Flo
     flow = Flow(f"bench-{graph}", reuse=reuse)
     nodes: list[Any] = []
     for n, needed in enumerate(inputs(graph, size)):
-        given = [str(-n - changed)] if reuse and not needed else []
+        given = [str(changed if n == 0 else -n)] if reuse and not needed else []
         nodes.append(flow.call("add", *given, [nodes[one] for one in needed]))
     return flow
 
@@ -99,15 +100,24 @@ def flow(graph: str, size: int, threads: int) -> Row:
         return row
 
 
-def jobs(size: int, threads: int) -> Row:
-    """As many durable jobs, submitted together and run."""
+def jobs(size: int, threads: int, together: bool) -> Row:
+    """As many durable jobs, submitted in messages of 1,000 or one by one, and run."""
     with ours(threads) as (client, server, helper):
         clock = Clock(server, helper)
-        ids = client.submit_jobs("add", ["0"] * size)
+        ids = client.submit_jobs("add", ["0"] * size) if together else asyncio.run(one_by_one(client.url, size))
         last = client.result(ids[-1], wait=PATIENCE).text
         for one in ids[-threads * 33 :]:  # what the worker had beside it
             client.result(one, wait=PATIENCE)
         return measured(clock, size, last == "1")
+
+
+async def one_by_one(url: str, size: int) -> list[str]:
+    """With 64 submissions outstanding."""
+    async with AsyncClient(url, timeout=PATIENCE) as client:
+        found: list[str] = []
+        for start in range(0, size, 64):
+            found += await asyncio.gather(*(client.submit_job("add", "0") for _ in range(min(64, size - start))))
+        return found
 
 
 def rival(name: str, python: str, graph: str, size: int, threads: int) -> Row:
@@ -227,7 +237,8 @@ def compare(given: argparse.Namespace) -> None:
         print(f"\n{graph}\n{head}")
         show("polydomo, a flow", flow(graph, size, given.threads))
         if graph == "join":
-            show("polydomo, durable jobs", jobs(size, given.threads))
+            show("polydomo, jobs submitted together", jobs(size, given.threads, True))
+            show("polydomo, jobs submitted singly", jobs(size, given.threads, False))
         for name in given.rivals.split(",") if given.rivals else ():
             show(name, rival(name, given.python, graph, size, given.threads))
 

@@ -25,7 +25,8 @@ HEAD = (
     "# The versions polydomo was tested with, and the hashes of their files, for `make`. `pip install polydomo` does not need it.\n"
     "# Written by `python packaging/constraints.py renew`; the comment above each distribution names the groups that need it.\n"
 )
-TOOLS = {"build": ("setuptools",), "compiler": ("mypy", "setuptools")}
+# pip first: old ones take twice as long for the rest.
+TOOLS = {"build": ("setuptools",), "compiler": ("mypy", "pip", "setuptools")}
 # Files of Linux and macOS, for CPython 3.11 to 3.14.
 TAGS = re.compile(r"-(cp31[1-4]-cp31[1-4]|cp3\d+-abi3|py2\.py3-none|py3-none|py3\d-none|py2\.py3\.[\w.]*-none)-")
 ELSEWHERE = re.compile(r"win32|win_|ios_|android|emscripten|wasm|pyodide|s390x|ppc64|armv|i686|riscv|loongarch")

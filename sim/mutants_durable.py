@@ -86,7 +86,7 @@ def outcome_before_sync(stack: ExitStack) -> None:
     swap(stack, Jobs, "record", make)
 
 
-@mutant("the store ignores the epoch of a write", first=32)
+@mutant("the store ignores the epoch of a write", first=58)
 def ignore_fencing(stack: ExitStack) -> None:
     def make(apply: Any) -> Any:
         def mutated(self: MemoryBackend, ops: list[Op], epoch: int) -> None:
@@ -232,7 +232,7 @@ def expiry_skipped(stack: ExitStack) -> None:
     swap(stack, Jobs, "adopt", make)
 
 
-@mutant("a broker that no longer leads answers from memory", first=75)
+@mutant("a broker that no longer leads answers from memory", first=87)
 def answers_after_fencing(stack: ExitStack) -> None:
     def make(stored: Any) -> Any:
         def mutated(self: Jobs, op: Insert, answer: Any) -> None:
@@ -249,7 +249,7 @@ def answers_after_fencing(stack: ExitStack) -> None:
     swap(stack, Jobs, "_stored", make)
 
 
-@mutant("a refused write of a job counts as done", first=27)
+@mutant("a refused write of a job counts as done", first=30)
 def refusal_ignored(stack: ExitStack) -> None:
     def make(stored: Any) -> Any:
         def mutated(self: Jobs, op: Insert, answer: Any) -> None:
@@ -299,7 +299,7 @@ def plain_before_sync(stack: ExitStack) -> None:
     swap(stack, Durable, "end_turn", make)
 
 
-@mutant("the checksum of a stored job is not verified")
+@mutant("the checksum of a stored job is not verified", first=5)
 def damage_unseen(stack: ExitStack) -> None:
     swap(stack, checks, "job_damage", lambda old: lambda row, sums, light: "")
 

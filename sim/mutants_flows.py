@@ -72,7 +72,7 @@ def skipped_node_runs(stack: ExitStack) -> None:
     swap(stack, NodeRow, "fails", lambda fails: lambda self: False)
 
 
-@mutant("what a transaction released is lost with its answer")
+@mutant("what a transaction released is lost with its answer", first=4)
 def lost_release(stack: ExitStack) -> None:
     swap(stack, FlowSteps, "_again", lambda again: lambda self, row, settled: None)
 
@@ -91,7 +91,7 @@ def counted_twice(stack: ExitStack) -> None:
     swap(stack, MemoryFlows, "light", make)
 
 
-@mutant("a new leader does not continue what the old one has left")
+@mutant("a new leader does not continue what the old one has left", first=48)
 def not_continued(stack: ExitStack) -> None:
     def make(load: Any) -> Any:
         def mutated(self: Flows, rows: Any) -> None:
@@ -140,7 +140,7 @@ def told_after_retry(stack: ExitStack) -> None:
     swap(stack, FlowChange, "_reset", make)
 
 
-@mutant("two failures skip the same node twice")
+@mutant("two failures skip the same node twice", first=4)
 def skipped_twice(stack: ExitStack) -> None:
     def make(take: Any) -> Any:
         def mutated(self: FlowChange, node: NodeRow, state: str, when: float) -> NodeEnd:

@@ -44,12 +44,12 @@ def part_before_sync(stack: ExitStack) -> None:
     swap(stack, JobFollower, "_read", make_read)
 
 
-@mutant("a second attempt continues the sequence of the first")
+@mutant("a second attempt continues the sequence of the first", first=6)
 def sequence_over_attempts(stack: ExitStack) -> None:
     swap(stack, JobParts, "begin", lambda begin: lambda self, job: None)
 
 
-@mutant("a part of an attempt that is over is accepted")
+@mutant("a part of an attempt that is over is accepted", first=7)
 def stale_part(stack: ExitStack) -> None:
     jobs: dict[tuple[int, bytes], Job] = {}
 
@@ -75,12 +75,12 @@ def stale_part(stack: ExitStack) -> None:
     swap(stack, Broker, "partial", make)
 
 
-@mutant("the parts of an attempt that failed are joined with the result of one without parts")
+@mutant("the parts of an attempt that failed are joined with the result of one without parts", first=7)
 def parts_of_a_failed_attempt(stack: ExitStack) -> None:
     swap(stack, JobParts, "succeeded", lambda succeeded: lambda self, job: None)
 
 
-@mutant("a new leader counts the attempts with parts from the beginning")
+@mutant("a new leader counts the attempts with parts from the beginning", first=14)
 def attempts_forgotten(stack: ExitStack) -> None:
     swap(stack, MemoryBackend, "_last_attempt", lambda last: lambda self, id: 0)
 

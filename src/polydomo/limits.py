@@ -571,6 +571,7 @@ FLOW_SLICE: Final = (
 )
 FLOW_EDGES: Final = 5_000  # Edges that one transaction follows: about 20 ms.
 FLOW_INPUT: Final = 16 * KIB  # Results that a released node gets at once; larger ones are read when it starts.
+FLOW_INPUT_KEPT: Final = 512  # Bytes of them that a node keeps until it starts; larger ones are read again then.
 FLOW_INPUTS: Final = 16  # Predecessors of a node up to which this is tried.
 FLOW_NEEDS: Final = 2_048  # Characters of the numbers of the nodes that a node needs, in its job and in the journal.
 FLOW_STORING: Final = 86_400.0  # Seconds after which a flow that its client has not sent completely is removed: a day.

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-POLYDOMO = [sys.executable, "-m", "polydomo"]
+from tests.cli.forking import POLYDOMO, Forked
+
 WITH_LIMITS = [sys.executable, str(Path(__file__).parent.parent / "with_limits.py")]
 PATIENCE = 60.0  # seconds for anything that should happen at once, on a machine that is busy
 COMMAND = 120.0  # ... for a whole command: it starts Python and loads its modules
@@ -30,9 +31,15 @@ def run(
     *words: str, stdin: bytes = b"", cwd: Path | None = None, **variables: str
 ) -> subprocess.CompletedProcess[bytes]:
     """Runs a command to its end."""
-    return subprocess.run(
-        [*POLYDOMO, *words], input=stdin, capture_output=True, timeout=COMMAND, cwd=cwd, env=environment(**variables)
-    )
+    command = [*POLYDOMO, *words]
+    pipe = subprocess.PIPE
+    with Forked(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd, env=environment(**variables)) as process:
+        try:
+            out, err = process.communicate(stdin, COMMAND)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def complaint(result: subprocess.CompletedProcess[bytes]) -> str:
@@ -53,7 +60,8 @@ class Running:
         self, *words: str, cwd: Path | None = None, limits: dict[str, float] | None = None, **variables: str
     ) -> None:
         program = [*WITH_LIMITS, *(f"{name}={value}" for name, value in limits.items())] if limits else POLYDOMO
-        self.process = subprocess.Popen(
+        popen = subprocess.Popen if limits or self.inside else Forked
+        self.process = popen(
             [*self.inside, *program, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -34,6 +34,7 @@ from polydomo.wire import frames
 from tests.server.raw import dealer
 
 WAIT = 60.0  # seconds: far more than anything here takes
+LONG = 500.0  # ... for thousands of calls, on a machine that is stopped again and again
 SHORT = 0.2  # a timeout that is meant to pass
 
 every_protocol = pytest.mark.parametrize("protocol", registry.names())
@@ -96,10 +97,10 @@ def test_thousands_outstanding_on_one_connection(broker: testing.Broker, protoco
     many = 3000
 
     async def scenario() -> None:
-        async with AsyncClient(broker.url, protocol, timeout=60) as client:
+        async with AsyncClient(broker.url, protocol, timeout=LONG) as client:
             calls = [asyncio.ensure_future(client.call("echo", str(n))) for n in range(many)]
-            await asyncio.to_thread(broker.wait_until, lambda server: server.broker.open_requests == many)
-            await asyncio.to_thread(broker.wait_until, lambda server: len(server.connections) == 1)
+            await asyncio.to_thread(broker.wait_until, lambda server: server.broker.open_requests == many, LONG)
+            await asyncio.to_thread(broker.wait_until, lambda server: len(server.connections) == 1, LONG)
             worker = AsyncWorker(broker.url, concurrency=8)
 
             @worker.service("echo")

@@ -1,6 +1,7 @@
 """Flows with a real broker, workers and clients."""
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -209,6 +210,50 @@ def test_the_asynchronous_client(broker: Broker) -> None:
 
     with workers(broker):
         asyncio.run(use())
+
+
+def test_watching_shows_the_progress_of_running_nodes(broker: Broker) -> None:
+    go_on = threading.Event()
+
+    def scan(call: Call) -> str:
+        call.progress(0.25, "page 1 of 4")
+        go_on.wait(60)
+        return "scanned"
+
+    worker = Worker(broker.url)
+    worker.add("scan", scan)
+    flow = Flow("f")
+    flow.call("scan", name="book")
+    with worker, Client(broker.url) as client:
+        steps = client.start(flow).watch()
+        first = next(steps)
+        assert (first.node, first.state, first.done, first.share, first.text) == (
+            "book",
+            "running",
+            0,
+            0.25,
+            "page 1 of 4",
+        )
+        go_on.set()
+        (last,) = [step for step in steps if step.state != "running"]
+        assert (last.node, last.state, last.done, last.share) == ("book", "done", 1, None)
+
+
+def test_waiting_for_the_end_reads_no_steps(broker: Broker) -> None:
+    with workers(broker), Client(broker.url) as client:
+        run = client.start(nightly())
+        assert run.wait(60) == "done"
+        body = json.dumps({"flow": run.id, "only_end": True, "wait_us": 60_000_000})
+        found = client.call("polydomo.flow.steps", body).json()
+        assert (found["state"], found["done"], found["steps"]) == ("done", 5, [])
+    flow = Flow("never")
+    flow.call("nobody")
+    with Client(broker.url) as client:
+        run = client.start(flow)
+        with pytest.raises(CallTimeout, match="0 of 1 nodes are done"):
+            run.wait(0.05)
+        run.cancel()
+        assert run.wait(60) == "cancelled"
 
 
 def test_results_are_reused(broker: Broker) -> None:

@@ -24,6 +24,16 @@ def test_arguments_become_frames() -> None:
     assert split(template.fill({0: b"r"})) == [b"r", b"!", b"r", b"r"]
 
 
+def test_a_list_without_nodes_is_no_frame() -> None:
+    flow = Flow("f")
+    a = flow.call("one", [], "x", [])
+    spec = NodeSpec(0, a.row, list(reversed(a.frames)))
+    assert not spec.is_template() and split(spec.body()) == [b"x"]
+    b = flow.call("two", [], by_reference=True)
+    spec = NodeSpec(1, b.row, [])
+    assert spec.is_template() and split(Template(spec.body()).fill({})) == [b"[]"]
+
+
 def test_arguments_by_name_become_an_object() -> None:
     flow = Flow("f")
     a = flow.call("one", text="5", number=5, many=[{"x": 1}])
@@ -81,6 +91,14 @@ def test_settings_of_a_node() -> None:
     assert spec.backoff is not None
     assert (spec.backoff.attempts, spec.run, spec.priority, spec.allow_failure, spec.reuse) == (3, 1.5, 2, True, True)
     assert not NodeSpec(1, flow.call("x", reuse=False).row, []).reuse
+
+
+def test_a_node_beyond_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polydomo.model.flows.flow.MAX_FLOW_NODES", 2)
+    flow = Flow("f")
+    flow.map("one", ["a", "b"])
+    with pytest.raises(SettingError, match="node 'one-3': the flow has more than 2 nodes"):
+        flow.call("one", "c")
 
 
 def test_a_large_flow_is_sent_in_parts() -> None:

@@ -6,7 +6,8 @@ import time
 
 import zmq
 
-from polydomo import testing
+from polydomo import limits, testing
+from polydomo.server.settings.settings import Settings
 from tests.statements.raw import RawPeer
 
 CAMERA: dict[str, object] = {"name": "camera", "ip": "127.0.0.1", "port": 4001, "function": "pictures", "heartbeat": 60}
@@ -24,6 +25,10 @@ def about(name: str) -> bytes:
 def is_now(frame: bytes) -> bool:
     (seconds,) = struct.unpack("=d", frame)
     return bool(abs(seconds - time.time()) < 600)
+
+
+def test_the_default_port_is_the_document_s() -> None:
+    assert Settings().listen == [f"tcp://127.0.0.1:{limits.DEFAULT_PORT}"] == ["tcp://127.0.0.1:5246"]
 
 
 def test_every_command_is_framed_as_printed(broker: testing.Broker) -> None:

@@ -64,8 +64,8 @@ def test_a_function_that_blocks_the_interpreter_runs_in_a_process(protocol: str)
 @pytest.mark.parametrize("function", [computes, sleeps])
 @pytest.mark.parametrize("protocol", ["mdx", "dcp", "emqp"])
 def test_a_long_call_is_run_once(protocol: str, function: object) -> None:
-    with testing.broker(settings={"beat": 0.1, "beats_missed": 8}) as broker:
-        worker = polydomo.Worker(broker.url, protocol, beat=0.1)
+    with testing.broker(settings={"beat": 0.2, "beats_missed": 8}) as broker:
+        worker = polydomo.Worker(broker.url, protocol, beat=0.2)  # which waits for four beats of the broker
         runs: list[int] = []
 
         def run(call: polydomo.Call) -> str:

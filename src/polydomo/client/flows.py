@@ -24,13 +24,15 @@ AT_ONCE = 32  # results that are fetched at a time
 
 @dataclass(frozen=True)
 class FlowStep:
-    """A node of a flow has ended."""
+    """A node of a flow has ended, or its worker has reported its progress."""
 
     node: str
-    state: str  # done, dead, skipped or cancelled
+    state: str  # done, dead, skipped or cancelled; running, if its worker has reported its progress
     done: int  # nodes that have ended
     total: int
     job: str
+    share: float | None = None  # what its worker has reported
+    text: str = ""
 
 
 class FlowClient:
@@ -73,8 +75,8 @@ class FlowClient:
         found: Rows = (await self.ask("list", {"state": state or None, "limit": limit}))["flows"]
         return found
 
-    async def steps(self, id: str, after: int, wait: float, only_end: bool = False) -> Row:
-        header = {"flow": id, "after": after, "wait_us": round(wait * 1e6), "only_end": only_end or None}
+    async def steps(self, id: str, wait: float, more: Row) -> Row:
+        header = {"flow": id, "wait_us": round(wait * 1e6), **more}
         return (await self._jobs.ask("flow.steps", header, None, wait + self.patience))[0]
 
     async def result(self, id: str, node: str, wait: float | None) -> Result:
@@ -114,7 +116,11 @@ class FlowProgress:
     def __init__(self) -> None:
         self.position = 0
         self.done = 0
+        self.reports = 0
         self.ended = False
+
+    def known(self) -> Row:
+        return {"after": self.position, "reports": self.reports}
 
     def read(self, answer: Row) -> list[FlowStep]:
         total = int(answer["total"])
@@ -122,6 +128,13 @@ class FlowProgress:
         for row in answer["steps"]:
             self.done = min(self.done + 1, total)
             found.append(FlowStep(row["node"], row["state"], self.done, total, row["job"]))
+        report = answer.get("report")
+        if report is not None and report["progress"] is not None:
+            told = report["progress"]
+            found.append(
+                FlowStep(report["node"], "running", self.done, total, report["job"], told["share"], told["text"])
+            )
+        self.reports = answer.get("reports", 0)  # a broker of an older version has none
         self.position = answer["next"]
         self.ended = answer["state"] in ENDED and self.position >= answer["position"]
         return found
@@ -139,10 +152,11 @@ class AsyncFlowRun:
         self.id = id
 
     async def watch(self) -> AsyncIterator[FlowStep]:
-        """Yields a step for each node that has ended, from the first one on, and returns when the flow ends."""
+        """Yields a step for each node that has ended, from the first one on, and one with the state ``running`` when a worker reports its
+        progress. Returns when the flow ends."""
         progress = FlowProgress()
         while not progress.ended:
-            for step in progress.read(await self._flows.steps(self.id, progress.position, RESULT_POLL)):
+            for step in progress.read(await self._flows.steps(self.id, RESULT_POLL, progress.known())):
                 yield step
 
     async def result(self, node: str | FlowNode, wait: float | None = None) -> Result:
@@ -165,7 +179,7 @@ class AsyncFlowRun:
         deadline = loop.time() + wait if wait is not None else None
         while True:
             left = RESULT_POLL if deadline is None else max(0.0, deadline - loop.time())
-            answer = await self._flows.steps(self.id, 0, min(left, RESULT_POLL), only_end=True)
+            answer = await self._flows.steps(self.id, min(left, RESULT_POLL), {"only_end": True})
             if answer["state"] in ENDED:
                 return str(answer["state"])
             if deadline is not None and loop.time() >= deadline:
@@ -214,10 +228,11 @@ class FlowRun:
         self.id = run.id
 
     def watch(self) -> Iterator[FlowStep]:
-        """Yields a step for each node that has ended, from the first one on, and returns when the flow ends."""
+        """Yields a step for each node that has ended, from the first one on, and one with the state ``running`` when a worker reports its
+        progress. Returns when the flow ends."""
         progress = FlowProgress()
         while not progress.ended:
-            answer = self._background.run(self._run._flows.steps(self.id, progress.position, RESULT_POLL))
+            answer = self._background.run(self._run._flows.steps(self.id, RESULT_POLL, progress.known()))
             yield from progress.read(answer)
 
     def result(self, node: str | FlowNode, wait: float | None = None) -> Result:

@@ -120,6 +120,7 @@ def test_a_bar_of_the_live_view_is_found_by_its_lane_and_time(page: Any) -> None
         ("m.duration(1500)", "1.5 ms"),
         ("m.printable('plain-1')", "plain-1"),
         ("m.printable('\\x00\\x1f')", "001f"),
+        (r"m.printable('\x00\u00e9\\xe7\udc80')", "00c3a9e780"),
         ("m.ago(new Date(Date.now() - 90500).toISOString())", "1.5 min ago"),
     ],
 )

@@ -369,7 +369,8 @@ def _jobs(parts: Parts) -> "list[BuiltinService]":
             b"polydomo.flow.steps",
             ITSELF,
             "nodes of `flow` that have ended, after the position `after`; waits at most `wait_us` for one; with `open`, also "
-            "those that run; with `only_end`, no nodes: it waits for the end of the flow",
+            "those that run; with `only_end`, no nodes: it waits for the end of the flow; with `reports`, how many reports of progress "
+            "the client knows of, also the next `report`",
             flow_services.steps,
         ),
         job(

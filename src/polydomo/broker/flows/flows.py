@@ -30,6 +30,8 @@ class Flows:
         self._unsettled: set[str] = set()  # of those: flows in which another transaction has left work
         self._doubtful: set[str] = set()  # flows of which an answer may have been lost
         self._watchers: dict[str, list[Watcher]] = {}
+        self._hearing: dict[str, list[Watcher]] = {}  # of them: those that are also called for reports of progress
+        self.reports: dict[str, tuple[int, Job]] = {}  # how many reports of progress came, and the node of the last one
         # Nodes and edges of flows that grow, with those that are being stored.
         self._sizes: dict[str, tuple[int, int]] = {}
         jobs.on_settled = self.settled
@@ -77,6 +79,8 @@ class Flows:
         self.failed.clear()
         self._settling.clear()
         self._unsettled.clear()
+        self.reports.clear()
+        self._hearing.clear()
         watchers, self._watchers = self._watchers, {}
         for waiting in watchers.values():
             for wake in waiting:
@@ -192,6 +196,7 @@ class Flows:
                     over.append(row)
                 self.running.pop(row.id, None)
                 self._sizes.pop(row.id, None)
+                self.reports.pop(row.id, None)
                 if row.state == states.FAILED:
                     self._note_failed(row)
         self.jobs.adopt_released([job for job in found.released if job.flow in self.running])
@@ -204,6 +209,7 @@ class Flows:
                 self._cancel_some(known)
             if id in found.more:
                 self._next(id)
+            self._hearing.pop(id, None)
             for wake in self._watchers.pop(id, []):
                 wake()
 
@@ -262,16 +268,28 @@ class Flows:
 
     # --- watching
 
-    def watch(self, id: str, wake: Watcher) -> None:
-        """Calls back when something has changed in a flow that runs."""
+    def watch(self, id: str, wake: Watcher, hears: bool = False) -> None:
+        """Calls back once when something has changed in a flow that runs. ``hears``: also when a running node reports its progress."""
         self._watchers.setdefault(id, []).append(wake)
+        if hears:
+            self._hearing.setdefault(id, []).append(wake)
 
     def stop_watching(self, id: str, wake: Watcher) -> None:
-        waiting = self._watchers.get(id)
-        if waiting is not None and wake in waiting:
-            waiting.remove(wake)
-            if not waiting:
-                del self._watchers[id]
+        for watchers in (self._watchers, self._hearing):
+            waiting = watchers.get(id)
+            if waiting is not None and wake in waiting:
+                waiting.remove(wake)
+                if not waiting:
+                    del watchers[id]
+
+    def progressed(self, job: Job) -> None:
+        """The worker of a node has reported its progress."""
+        id = job.flow
+        if id in self.running:
+            self.reports[id] = self.reports[id][0] + 1 if id in self.reports else 1, job
+            for wake in list(self._hearing.get(id, [])):
+                self.stop_watching(id, wake)
+                wake()
 
     def check(self) -> None:
         """For tests: cross-checks the redundant state. Raises AssertionError."""

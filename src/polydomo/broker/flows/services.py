@@ -5,7 +5,8 @@
                            starts it. One message may do all three. Answers with ``flow``, ``state`` and ``repeated``
 ``polydomo.flow.show``     a flow, and its nodes from number ``first`` on, with ``edges`` also what each needs
 ``polydomo.flow.steps``    nodes that have ended, in that order, after the position ``after``; with ``open`` also those that run; with
-                           ``only_end`` no nodes, and not before the flow has ended
+                           ``only_end`` no nodes, and not before the flow has ended; with ``reports``, how many reports of progress the
+                           client knows of, also when there is another one
 ``polydomo.flow.result``   the result of a ``node``; the body is the worker's reply
 ``polydomo.flow.list``     flows, the newest first
 ``polydomo.flow.cancel``, ``polydomo.flow.retry``, ``polydomo.flow.remove``
@@ -198,10 +199,10 @@ class _Waiting:
             wait.leave = self._leave
             durable.session.broker.set_timer(seconds, durable.session, request)
 
-    def later(self) -> bool:
+    def later(self, hears: bool = False) -> bool:
         """Waits for the next change. Returns False if the client waits no longer: then it must be answered now."""
         if self.timed and self.request in self.durable.parked:
-            self.durable.flows.watch(self.id, self._wake)
+            self.durable.flows.watch(self.id, self._wake, hears)
             return True
         return False
 
@@ -228,6 +229,7 @@ def steps(durable: Durable, request: Request, header: Row, content: bytes) -> No
     waiting = _Waiting(durable, request, id, min(read_duration(header, "wait_us"), MAX_RESULT_WAIT))
     only_end = header.get("only_end") is True
     looked: list[bool] = []  # whether the client may know the flow has been checked
+    known = read_count(header, "reports", 1_000_000_000_000) if header.get("reports") is not None else -1
 
     def look() -> None:
         if only_end and looked and id in durable.flows.running and waiting.later():
@@ -238,10 +240,14 @@ def steps(durable: Durable, request: Request, header: Row, content: bytes) -> No
         def selected(_: Op) -> None:
             if not _usable(durable, request, id, op.row, op.error) or op.row is None:
                 return
-            if op.nodes or op.row.state in states.ENDED or not waiting.later():
+            ended = op.row.state in states.ENDED
+            reports, job = durable.flows.reports.get(id, (0, None))
+            if known >= 0 and not op.nodes and not ended and job is not None and known != reports:
+                _reply_progress(durable, request, job, {"next": after, "reports": reports})
+            elif op.nodes or ended or not waiting.later(known >= 0):
                 position = op.nodes[-1].node.position if op.nodes else after
                 found = [node_row(durable, one) for one in op.nodes]
-                answer = {**flow_row(op.row), "steps": found, "next": position}
+                answer = {**flow_row(op.row), "steps": found, "next": position, "reports": reports}
                 if header.get("open") is True:
                     answer["open"] = open_rows(durable, id)
                 durable.reply(request, answer)
@@ -252,6 +258,21 @@ def steps(durable: Durable, request: Request, header: Row, content: bytes) -> No
     waiting.look = look
     if _leads(durable, request):
         look()
+
+
+def _reply_progress(durable: Durable, request: Request, job: Job, answer: Row) -> None:
+    """What the worker of a running node has reported; the store has the name of the node."""
+    op = SelectNodes(job.flow, job.node - 1, 1, False)
+
+    def selected(_: Op) -> None:
+        if op.error is not None or op.row is None or not op.nodes:
+            _usable(durable, request, job.flow, op.row, op.error)
+            return
+        row = {"node": op.nodes[0].node.name, "job": job.id, "progress": job.progress}
+        durable.reply(request, {**flow_row(op.row), "steps": [], **answer, "report": row})
+
+    op.then = selected
+    durable.jobs.put(op)
 
 
 def result(durable: Durable, request: Request, header: Row, content: bytes) -> None:

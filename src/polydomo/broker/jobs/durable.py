@@ -237,6 +237,8 @@ class Durable:
             job.progress = progress_row(share, text)
             for request in self.waiters.of(job.id):
                 progress.show(request, share, text)
+            if job.flow:
+                self.flows.progressed(job)
 
     # --- turns and time -----------------------------------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ from polydomo.broker.jobs.parts import JobParts
 from polydomo.broker.jobs.policy import JobCounters, JobLanes, JobListener, JobPolicy, Runner
 from polydomo.broker.jobs.unclaimed import Unclaimed
 from polydomo.broker.jobs.waiting_jobs import ServiceQueue, WaitingJobs
-from polydomo.limits import COST_JOB, DEAD_SHOWN, ERROR_EXAMPLE, JOB_PURGE, JOB_REFUSED_WAIT
+from polydomo.limits import COST_JOB, DEAD_SHOWN, ERROR_EXAMPLE, FLOW_INPUT_KEPT, JOB_PURGE, JOB_REFUSED_WAIT
 from polydomo.model.flows.growth import growth_of, is_growth
 from polydomo.model.json_form import microseconds
 from polydomo.model.outcomes import CANCELLED, DENIED, FAILED, NO_WORKER, OK, REFUSED, SHUTDOWN, TOO_LARGE
@@ -285,8 +285,8 @@ class Jobs:
                 self._tell_accepted(job)
         for service in services:
             self.pump(service)
-        for job in fresh:  # one that waits does not hold its input in memory
-            if job.phase != RUNNING:
+        for job in fresh:  # one that waits does not hold a large input in memory
+            if job.phase != RUNNING and input_size(job) > FLOW_INPUT_KEPT:
                 self._drop_input(job)
         return len(fresh)
 

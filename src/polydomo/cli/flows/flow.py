@@ -137,7 +137,8 @@ def show_flow(
 def watch(id: Id, to: To = None, json: Json = False, timeout: Timeout = 30.0) -> None:
     """Follow a flow until it ends: a bar for each stage, or one line for each node if the output is not a terminal.
 
-    A stage is the number of nodes on the longest way to a node. Exits with status 1 if the flow fails or is cancelled.
+    A stage is the number of nodes on the longest way to a node. A line with "running" has the progress that a worker reported. Exits with
+    status 1 if the flow fails or is cancelled.
     """
     from polydomo.cli.flows.bars import StageBars
 
@@ -146,12 +147,16 @@ def watch(id: Id, to: To = None, json: Json = False, timeout: Timeout = 30.0) ->
         bars = StageBars(await run.graph(), sys.stdout) if sys.stdout.isatty() and not json else None
         async for step in run.watch():
             if bars is not None:
-                bars.count(step)
+                if step.state != "running":
+                    bars.count(step)
             elif json:
                 row = {"node": step.node, "state": step.state, "done": step.done, "total": step.total, "job": step.job}
+                if step.share is not None:
+                    row |= {"share": step.share, "text": step.text}
                 show_json(row)
             else:
-                typer.echo(f"{step.done}/{step.total} {step.state} {step.node}")
+                told = f": {step.share:.0%} {step.text}".rstrip() if step.share is not None else ""
+                typer.echo(f"{step.done}/{step.total} {step.state} {step.node}{told}")
         return await run.info()
 
     ended: Row = with_client(to, timeout, ask)

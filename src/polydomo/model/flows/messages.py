@@ -144,7 +144,10 @@ class NodeSpec:
         return found
 
     def is_template(self) -> bool:
-        return bool(self.names) or any(value is not None for value in self.arguments)
+        """Whether its body depends on other nodes, or is put together from names. A list without nodes is no frame."""
+        if self.names:
+            return True
+        return any(value is not None and (value != [] or self.by_reference) for value in self.arguments)
 
     def body(self, base: int = 0) -> bytes:
         """The body that is stored: the frames of the worker, or a template. ``base`` is added to the numbers of nodes."""

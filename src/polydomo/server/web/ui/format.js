@@ -97,5 +97,6 @@ export function plural(number, noun) {
 /** An id of a client as text: its bytes in hexadecimal if they are not printable. */
 export function printable(text) {
   if (!/[\u0000-\u001f\u007f-\u009f\ufffd\udc80-\udcff]|\\x/.test(text || "")) return text;
-  return [...text].map((one) => one.codePointAt(0).toString(16).slice(-2).padStart(2, "0")).join("");
+  const bytes = (one) => (/[\udc80-\udcff]/.test(one) ? [one.charCodeAt(0) & 255] : [...new TextEncoder().encode(one)]);
+  return text.replace(/\\x([0-9a-f]{2})|[^]/gu, (one, byte) => byte || bytes(one).map((value) => value.toString(16).padStart(2, "0")).join(""));
 }

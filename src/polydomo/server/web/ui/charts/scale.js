@@ -17,7 +17,7 @@ export function linear(from, to, start, end) {
 
 const DECADES = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 6e7, 6e8, 36e8, 864e8];
 
-/** A function from [from, to] to [start, end] by orders of magnitude; what is below `from` is at its place. */
+/** Like linear, by orders of magnitude. What is below `from` is at its place. */
 export function logarithmic(from, to, start, end) {
   const place = linear(Math.log(from), Math.log(to), start, end);
   return (value) => place(Math.log(Math.max(value, from)));

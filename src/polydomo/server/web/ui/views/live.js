@@ -87,7 +87,7 @@ export function show(place) {
     chosen = chosen < 0 ? bars.length - 1 : Math.min(bars.length - 1, Math.max(0, chosen + step));
     describe(bars[chosen]);
   });
-  /** What ended before the page was opened: the journal has it, if there is one. */
+  /** What the journal has of the last minute. */
   async function before() {
     const [found, workers] = await Promise.all([get("/v1/finished?from=-1m&limit=500"), get("/v1/workers")]);
     const names = new Map(workers.map((row) => [row.worker, row.name]));
@@ -96,7 +96,7 @@ export function show(place) {
     bars.sort((a, b) => a.end - b.end);
   }
 
-  before().catch(() => {}); // without a journal, the picture begins now
+  before().catch(() => {}); // no journal
   const timer = setInterval(draw, REDRAW);
   const end = subscribe("monitor.ended", (_topic, frames) => running && take(JSON.parse(text(frames))));
   draw();
