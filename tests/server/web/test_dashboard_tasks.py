@@ -152,7 +152,7 @@ def test_what_a_client_sent(browser: Any, plant: Plant) -> None:
         one.page.get_by_label(re.compile("^Client")).fill(client)
         one.page.get_by_label("Service").fill("paint")
         one.page.get_by_role("button", name="Search").click()
-        one.page.wait_for_function("location.hash.includes('service=paint')")
+        one.until(lambda: "service=paint" in one.page.url, "the filter is part of the address")
         rows.first.wait_for()
         assert rows.count() == 20 and {row.split("\n")[0] for row in rows.all_inner_texts()}
         earlier = datetime.now() - timedelta(minutes=30)  # in the zone of the browser
@@ -162,7 +162,7 @@ def test_what_a_client_sent(browser: Any, plant: Plant) -> None:
         rows.first.wait_for()
         assert rows.count() == 20
         one.page.click(".filters >> text=Failed")
-        one.page.wait_for_function("location.hash.includes('show=failed')")
+        one.until(lambda: "show=failed" in one.page.url, "the filter is part of the address")
         rows.first.wait_for()
         assert all("failed" in text for text in rows.all_inner_texts())
         one.check("task-client")
@@ -339,7 +339,7 @@ def test_charts_show_the_past_and_read_values(browser: Any, plant: Plant) -> Non
         plot.hover()
         one.page.locator("figure.chart").nth(1).locator(".when:not(:empty)").wait_for()  # all charts share the cursor
         one.page.get_by_role("button", name="15 min").click()
-        one.page.wait_for_function("location.hash.includes('range=15m')")
+        one.until(lambda: "range=15m" in one.page.url, "the filter is part of the address")
         one.page.reload()
         one.page.wait_for_selector('button[aria-pressed="true"] >> text=15 min')
 
