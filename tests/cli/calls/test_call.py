@@ -147,13 +147,17 @@ def test_3_no_reply_in_time(broker: Broker, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["mdx", "mdp1"])
-def test_a_timeout_says_that_the_service_is_paused(broker: Broker, protocol: str) -> None:
+def test_a_failed_call_says_that_the_service_is_paused(broker: Broker, protocol: str) -> None:
     with broker.worker("echo", "--echo"):
         assert run("pause", "echo", "--to", broker.url).returncode == 0
         result = run("call", "echo", "hi", "--timeout", "0.3", "--to", broker.url, "--protocol", protocol)
         assert result.returncode == 3
         said = "no reply from echo within 0.3 s: the service is paused; `polydomo resume echo` resumes it"
         assert complaint(result) == said
+    result = run("call", "echo", "hi", "--wait", "0", "--to", broker.url, "--protocol", protocol)
+    assert result.returncode == 4
+    said = "the service 'echo' is paused, and no worker offers it; `polydomo resume echo` resumes it"
+    assert complaint(result) == said
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

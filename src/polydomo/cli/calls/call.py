@@ -185,10 +185,14 @@ async def refuse_unknown(client: "AsyncClient", service: bytes, to: str, first: 
         return  # a broker without MMI cannot answer; wait for the call itself
     if not offered and not first.done():
         name = service.decode(errors="backslashreplace")
-        near = difflib.get_close_matches(name, await names(client), 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"`polydomo services{to}` lists the available services"
+        if await is_paused(client, name):
+            why = f"the service {name!r} is paused, and no worker offers it; `polydomo resume {name}` resumes it"
+        elif near := difflib.get_close_matches(name, await names(client), 1):
+            why = f"no worker offers {name!r}; did you mean {near[0]!r}?"
+        else:
+            why = f"no worker offers {name!r}; `polydomo services{to}` lists the available services"
         if not first.done():
-            raise NoSuchService(f"no worker offers {name!r}; {hint}")
+            raise NoSuchService(why)
 
 
 async def names(client: "AsyncClient") -> list[str]:
