@@ -121,6 +121,8 @@ INVALID: dict[str, Frames] = {
     "header alone": [W],
     "client header alone": [C],
     "another header": [b"MDPC02", b"\x01", b"echo", b"id", b"body"],
+    "READY with another header": [b"MDPW02", b"\x01", b"echo"],
+    "PING with another header": [b"MDPW02", b"PING"],
     "leading empty frame": [b"", C, b"\x01", b"echo", b"id", b"body"],
     "DISCONNECT with more": [b"MDPW02", b"\x06", b""],
     "client DISCONNECT": [C, b"\x06"],
