@@ -1,6 +1,7 @@
 """Many connections with output: workers are written to at once; clients with queued requests get several turns in one write."""
 
 import asyncio
+import select
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -74,6 +75,10 @@ class Crowd:
         for worker in workers:
             token = (await asyncio.to_thread(worker.receive))[3]
             worker.send(b"", b"MDPW01", b"\x03", token, b"", b"reply")
+        senders = {worker.socket.getsockname() for worker in workers}
+        inputs = [each.get_extra_info("socket") for each in paused if each.get_extra_info("peername") in senders]
+        # The kernel may take its time on a busy machine.
+        await until(lambda: len(select.select(inputs, [], [], 0)[0]) == len(workers))
         for transport in paused:
             transport.resume_reading()
 
