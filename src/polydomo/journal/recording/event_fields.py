@@ -56,7 +56,7 @@ def of_silence(worker: Worker, held: int, silence: float, allowed: float) -> Fie
 
 
 def of_job(event: JobEvent) -> Fields:
-    return {
+    fields: Fields = {
         "service": event.service,
         "attempt": event.attempts,
         "size": event.size,
@@ -72,14 +72,18 @@ def of_job(event: JobEvent) -> Fields:
         "created": round(event.created * 1e6),
         "once": event.once,
         "allowed": event.allowed,
-        "flow": event.flow,
-        "node": event.node,
-        "name": event.node_name,
-        "needs": event.needs,
-        "position": event.position,
-        "since": event.since,
-        "nodes": event.added,
     }
+    if event.flow:
+        fields.update(
+            flow=event.flow,
+            node=event.node,
+            name=event.node_name,
+            needs=event.needs,
+            position=event.position,
+            since=event.since,
+            nodes=event.added,
+        )
+    return fields
 
 
 def of_flow(event: FlowEvent) -> Fields:
