@@ -232,15 +232,3 @@ def wrong_base(stack: ExitStack) -> None:
 @mutant("a node gets the answer of a worker instead of what replaces it")
 def unresolved(stack: ExitStack) -> None:
     swap(stack, MemoryFlows, "grown", lambda grown: lambda self, flow, numbers: {})
-
-
-@mutant("what a transaction leaves to do while another slice is under way is forgotten", first=310_318)
-def slice_forgotten(stack: ExitStack) -> None:
-    def make(following: Any) -> Any:
-        def mutated(self: Flows, id: str) -> None:
-            if id not in self._settling:
-                following(self, id)
-
-        return mutated
-
-    swap(stack, Flows, "_next", make)
