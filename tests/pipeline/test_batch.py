@@ -205,7 +205,7 @@ def test_divided_batches_and_combined_segments_give_the_same_rows(
         load(paths, str(tmp_path / "combined"))
     assert few < stages() - before - few <= MOST_STAGES
     assert not [path for path in (tmp_path / "combined").rglob("*") if "journal" in path.name]
-    monkeypatch.setattr(batch, "GATHERED_ROWS", 0)
+    monkeypatch.setattr(batch, "most_gathered", lambda spark: -1)
     monkeypatch.setattr(batch, "TOGETHER_ROWS", 0)
     load(paths, str(tmp_path / "divided"))
     for table in TABLES:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.dataset as ds
-
 from polydomo.journal import schema
 from polydomo.journal.ids import decode, run_name
 from polydomo.model.objective import Objective
@@ -38,8 +36,8 @@ from polydomo.pipeline.segments import (
     unit_of_hour,
 )
 from polydomo.pipeline.session import LazySpark
-from polydomo.pipeline.sql import HOUR_US, gather, views_kept
-from polydomo.pipeline.tables.audit import CHECKS
+from polydomo.pipeline.sql import HOUR_US, gather, is_gathered, most_gathered, views_kept
+from polydomo.pipeline.summary import Summary, conclude, counted
 from polydomo.pipeline.tables.table import Table
 
 if TYPE_CHECKING:
@@ -47,39 +45,9 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str], None]
 TOGETHER_ROWS = (
-    1_000_000  # rows of the journal up to which the audit runs beside the tables; above, it would need too much memory
+    1_500_000  # rows of the journal up to which the audit runs beside the tables; above, it would need too much memory
 )
-GATHERED_ROWS = 200_000  # rows of the journal up to which a batch is not divided among tasks
 ENGINE = 3  # of the saved sums: hours that an earlier version computed are computed again
-
-
-@dataclass
-class Summary:
-    """The result of a run."""
-
-    segments: int = 0  # loaded by this run
-    units: list[str] = field(default_factory=list)  # hours that were recomputed
-    rows: dict[str, int] = field(default_factory=dict)  # written in these hours, by table
-    breaches: dict[str, int] = field(default_factory=dict)  # by rule, in the whole tables
-    # Rules that could not be checked because of the journal level of some run.
-    unchecked: list[str] = field(default_factory=list)
-    runs: int = 0  # in the whole tables
-    problems: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-
-    def verdict(self) -> str:
-        """The audit's result in one sentence."""
-        if not self.runs:
-            return "Audit: there is nothing to check yet."
-        some = f"{self.runs} broker run{'s' if self.runs != 1 else ''}"
-        left = ""
-        if self.unchecked:
-            left = f" {counted(len(self.unchecked), 'rule')} could not be checked in every run (journal level messages records enough)."
-        if not self.breaches:
-            return f"Audit: no rule was broken in {some}.{left}"
-        count = sum(self.breaches.values())
-        each = ", ".join(f"{rule} {n}" for rule, n in sorted(self.breaches.items()))
-        return f"Audit: {count} breach{'es' if count != 1 else ''} of the rules in {some}: {each}.{left}"
 
 
 @dataclass
@@ -124,26 +92,6 @@ def _run(
             tell(store.recovered)
         Batch(store, found, options, spark, tell, summary).run()
         conclude(store, summary)
-
-
-def conclude(store: TableStore, summary: Summary) -> None:
-    """The audit's result for the whole tables."""
-    path = store.path(CHECKS.name)
-    if not store.storage.exists(path):
-        return
-    system = getattr(store.storage, "system", None)
-    inner = getattr(store.storage, "inner", lambda path: path)
-    checks = ds.dataset(inner(path), format="parquet", filesystem=system).to_table(
-        columns=["rule", "breaches", "checkable", "run"]
-    )
-    grouped = checks.group_by("rule").aggregate([("breaches", "sum"), ("checkable", "min"), ("run", "count_distinct")])
-    for row in grouped.to_pylist():
-        summary.runs = max(summary.runs, row["run_count_distinct"])
-        if row["breaches_sum"]:
-            summary.breaches[row["rule"]] = row["breaches_sum"]
-        if not row["checkable_min"]:
-            summary.unchecked.append(row["rule"])
-    summary.unchecked.sort()
 
 
 @dataclass
@@ -351,7 +299,7 @@ class Batch:
     def _compute(self, units: list[str], fresh: Mapping[str, Sequence[SegmentFile]]) -> None:
         rows = sum(segment.rows for segment in self._segments(units) if segment.kind == schema.MESSAGES)
         spark = self.spark.get(rows)
-        gather(spark, rows <= GATHERED_ROWS)
+        gather(spark, rows <= most_gathered(spark))
         with views_kept(spark):
             self._compute_on(spark, rows, units, fresh)
 
@@ -388,7 +336,10 @@ class Batch:
         sums = SavedSums(store, units, self.known)
         more = [unit for unit in sums.changed() if unit in self.known and self.known[unit].get("engine") == ENGINE]
         present = self._stays(auditor, [*units, *more])
+        small = is_gathered(spark)
+        gather(spark, True)  # sums are few rows
         work.platinum(sums.files(more), sorted({*hours, *map(hour_of, more)}), present)
+        gather(spark, small)
         payloads = PayloadTables(store, work)
         for payload in options.payloads:
             payloads.write(payload)
@@ -532,9 +483,4 @@ class Batch:
         return gone
 
 
-def counted(count: int, what: str) -> str:
-    """
-    >>> counted(1, "hour"), counted(3, "hour")
-    ('1 hour', '3 hours')
-    """
-    return f"{count} {what}{'' if count == 1 else 's'}"
+__all__ = ["Batch", "Options", "Summary", "run"]

@@ -54,7 +54,7 @@ LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 # For small batches: compiling quickly costs less than compiling well.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 THOROUGH = "-XX:+UseParallelGC"
-QUICK_ROWS = 1_000_000  # rows of the journal up to which QUICK is faster
+QUICK_ROWS = 1_500_000  # rows of the journal (an upper bound, of both kinds) up to which QUICK is faster
 ROWS_PER_GIB = 2_000_000  # rows of the journal for which a local session gets one more GiB
 MOST_GIB = 4
 

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline import batch, delta, segments
-from polydomo.pipeline.batch import Options, Summary, Tell
+from polydomo.pipeline.batch import Options, Tell
 from polydomo.pipeline.commit import OWN, TableStore
 from polydomo.pipeline.segments import DirectoryLister, FoundSegments, ProcessedRanges, begin_of, unit_of
 from polydomo.pipeline.session import QUICK_ROWS, LazySpark
+from polydomo.pipeline.summary import Summary, conclude, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -117,8 +118,8 @@ class Streaming:
                 self.complain(problem)
         if summary.segments:
             self.tell(
-                f"batch {self.number}: {batch.counted(summary.segments, 'segment')} loaded, "
-                f"in {batch.counted(len(summary.units), 'hour')}. {summary.verdict()}"
+                f"batch {self.number}: {counted(summary.segments, 'segment')} loaded, "
+                f"in {counted(len(summary.units), 'hour')}. {summary.verdict()}"
             )
             self.number += 1
 
@@ -130,7 +131,7 @@ class Streaming:
             self._drop_late(work, summary)
             work.run()
             if summary.segments:
-                batch.conclude(store, summary)
+                conclude(store, summary)
         return summary
 
     def _drop_late(self, work: batch.Batch, summary: Summary) -> None:
