@@ -35,7 +35,7 @@ from polydomo.pipeline.stream import Streaming
 def step(name):
     print("at", name, flush=True)
 
-spark = session.Session(lambda rows: session.build("local[1]", rows=rows))
+spark = session.LazySpark(lambda rows: session.build("local[1]", rows=rows))
 with spark:
     WORK
 print("done", flush=True)
