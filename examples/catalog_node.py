@@ -18,7 +18,7 @@ from polydomo import Call, Client, Worker
 URL = os.environ.get("POLYDOMO_TO", "discover://")
 log = logging.getLogger("example.thermometer")
 log.setLevel(logging.INFO)
-log.addHandler(handler := polydomo.logs.Handler(URL))
+log.addHandler(polydomo.logs.Handler(URL))
 node = Worker(URL, protocol="dbp", information={"function": "temperature in Oslo", "port": 4001})
 
 with Client(URL) as client:
@@ -36,7 +36,6 @@ with Client(URL) as client:
         with client.subscribe("example.weather.") as messages:
             topic, value = next(iter(messages))
             print(topic, value.text)
-        handler.close()  # sends what is still queued
         while not (records := client.call("polydomo.logs", '{"service": "example.thermometer"}').json()):
-            pass  # the record travels on a connection of its own
+            pass  # the record travels on a connection of its own, which may still be opened
         print(f"{records[0]['level'].upper()} {records[0]['service']}: {records[0]['message']}")

@@ -14,8 +14,7 @@ from polydomo import Call, Client, Worker
 URL = os.environ.get("POLYDOMO_TO", "tcp://127.0.0.1:5246")
 
 log = logging.getLogger("example.resize")
-handler = polydomo.logs.Handler(URL)
-log.addHandler(handler)
+log.addHandler(polydomo.logs.Handler(URL))
 
 worker = Worker(URL)
 
@@ -29,7 +28,6 @@ def resize(call: Call) -> str:
 
 with worker, Client(URL) as client:
     client.call("example.resize", "5000")
-    handler.close()  # sends what is still queued
     records: list[dict[str, str]] = []
     while not records:  # the record travels on a connection of its own, and may arrive after this question
         records = client.call("polydomo.logs", '{"service": "example.resize"}').json()

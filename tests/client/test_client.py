@@ -94,10 +94,10 @@ def test_broker_restarted(broker: testing.Broker, protocol: str) -> None:
 
 @pytest.mark.parametrize("protocol", ["mdx", "dcp", "memo", "emqp"])
 def test_thousands_outstanding_on_one_connection(broker: testing.Broker, protocol: str) -> None:
-    many = 3000
+    many = 1500
 
     async def scenario() -> None:
-        async with AsyncClient(broker.url, protocol, timeout=LONG) as client:
+        async with AsyncClient(broker.url, protocol, timeout=LONG, connect_timeout=LONG) as client:
             calls = [asyncio.ensure_future(client.call("echo", str(n))) for n in range(many)]
             await asyncio.to_thread(broker.wait_until, lambda server: server.broker.open_requests == many, LONG)
             await asyncio.to_thread(broker.wait_until, lambda server: len(server.connections) == 1, LONG)
