@@ -121,7 +121,7 @@ CONNECTIONS = """
 CREATE TEMP TABLE closed AS SELECT run, connection, min(seq) AS since FROM messages
     WHERE event = 'disconnected' AND connection != 0 GROUP BY ALL;
 INSERT INTO audit SELECT 'nothing-after-closing', run, 0, 0, connection, '', seq FROM messages JOIN closed USING (run, connection)
-    WHERE event IN ('accepted', 'dispatched', 'registered') AND seq > since;
+    WHERE event IN ('accepted', 'dispatched', 'registered') AND seq > closed.since;
 """
 
 # Services: only a requeued request can have been passed over.
