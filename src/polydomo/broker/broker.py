@@ -246,14 +246,15 @@ class Broker(State, BrokerApi):
                 request.time_limits = new_time_limits(deadline, options.max_wait, options.max_run)
         elif deadline:
             request.time_limits = new_time_limits(deadline, 0.0, 0.0)
-        queued = (
-            target.queue_length > 0
-            or not (target.idle or target.partly_busy or target.prefetching)
-            or target.limits is not None  # whether it may start is decided in the queue
-        )
+        special = options is not PLAIN and (options.key or options.reuse)
+        queued = not (target.idle or target.partly_busy or target.prefetching)
+        if target.limits is None:
+            queued = queued or target.queue_length > 0
+        elif not queued:
+            diverted = special or target.paused or self.admission.memoiser is not None
+            queued = bool(diverted) or not target.limits.starts_now(request)
         if self.records_messages:
             self.recorder.accepted(request, queued, target.queue_length)
-        special = options is not PLAIN and (options.key or options.reuse)
         if (special or target.paused or self.admission.memoiser is not None) and self.admission.divert(
             request, options
         ):

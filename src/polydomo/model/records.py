@@ -267,6 +267,10 @@ class LimitedRequests:
     def push_front(self, request: Request) -> None:
         raise NotImplementedError
 
+    def starts_now(self, request: Request) -> bool:
+        """Starts a new request without the queue, if nothing that waits comes before it. The caller dispatches it."""
+        raise NotImplementedError
+
     def startable(self) -> bool:
         """Whether ``pop`` has a request."""
         return self.ready > 0

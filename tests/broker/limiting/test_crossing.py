@@ -158,3 +158,20 @@ def test_a_new_process_0_waits_a_window_from_the_last_report() -> None:
     assert not worker.jobs
     net.wait(0.7)
     assert len(worker.jobs) == 1
+
+
+def test_a_start_at_another_process_opens_the_window_again_when_it_is_over() -> None:
+    net = Broker(2, policy(rate=(1, 10.0)))
+    first, second = net.nodes
+    worker = second.worker(b"echo", credit=0)
+    client = first.peer()
+    net.settle()
+    ask(client, b"a")
+    ask(client, b"a")
+    net.settle()
+    assert worker.me is not None
+    second.broker.add_credit(worker.me, 2)  # the first one starts; nothing else happens at the process that counts
+    net.settle()
+    assert len(worker.jobs) == 1
+    net.wait(10.3)
+    assert len(worker.jobs) == 2

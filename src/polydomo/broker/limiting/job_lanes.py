@@ -3,7 +3,7 @@
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.policy import JobLanes
-from polydomo.broker.limiting.limited_queue import JobStarts
+from polydomo.broker.limiting.job_starts import JobStarts
 from polydomo.broker.limiting.limiter import Limiter
 from polydomo.model.records import Session
 from polydomo.model.service_limits import GROUP, PRINCIPAL

@@ -7,6 +7,7 @@ queues *ready* as may start, so every ready request can be dispatched at once. T
 
 from collections import deque
 
+from polydomo.broker.limiting.job_starts import JobStarts
 from polydomo.broker.limiting.lane import ClientTurn, Lane, LaneQueue
 from polydomo.broker.state import State
 from polydomo.model.records import LimitedRequests, Request, Session
@@ -14,19 +15,6 @@ from polydomo.model.service_limits import GROUP, PRINCIPAL, ServiceLimits
 
 FOREVER = 1e17  # later than any time
 PERMITTED = b"\0permitted"  # the lane of requests that another process of this broker has allowed to start; no mark has this text
-
-
-class JobStarts:
-    """Durable jobs, which only the leader of their store may start."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session  # that sends their attempts
-
-    def allowed(self) -> bool:
-        raise NotImplementedError
-
-    def withdraw(self) -> None:
-        """Takes all attempts out of the queues."""
 
 
 class Permits:
@@ -207,6 +195,21 @@ class LimitedQueue(LimitedRequests):
         if 0.0 < when < FOREVER:
             lane.timer = state.timers.add(state.now, when, LaneTimer(self, lane))
 
+    def starts_now(self, request: Request) -> bool:
+        permits, session = self.permits, request.session
+        if self.ready or not permits.decides or session.is_sibling:
+            return False
+        if permits.jobs is not None and session is permits.jobs.session:
+            return False  # it may be another broker's turn to start jobs
+        lane = self.lane_of(self.own_key_of(request))
+        if lane.waiting or lane.shares is not None or self.room(lane) <= 0:
+            return False
+        self.held[request] = lane
+        lane.running += 1
+        if self.limits.starts:
+            self.note_start(lane, self._state.now)
+        return True
+
     def startable(self) -> bool:
         if self.leases and self.leases[0][0] <= self._state.now:
             self._lapse()
@@ -221,7 +224,8 @@ class LimitedQueue(LimitedRequests):
         self._starts(request, lane)
         if not self.permits.decides and lane.key != PERMITTED:
             lane.permits -= 1
-        self.offer(lane)
+        if lane.waiting or lane.shares is not None:
+            self.offer(lane)
         return request
 
     def pop_across(self) -> Request:
@@ -253,12 +257,12 @@ class LimitedQueue(LimitedRequests):
         client.waiting -= 1
         request = queue.requests.popleft()
         del self.places[request]
+        self.held[request] = lane
+        lane.running += 1
         if queue.requests:
             lane.parked.append(queue)
         else:
             self._forget(queue)
-        self.held[request] = lane
-        lane.running += 1
         return request, lane
 
     def _starts(self, request: Request, lane: Lane) -> None:
@@ -287,14 +291,12 @@ class LimitedQueue(LimitedRequests):
         lane.waiting -= 1
         queue.client.waiting -= 1
         if not queue.requests:
-            ready = queue.is_ready
-            if ready:
+            self._forget(queue)
+            if queue.is_ready:
                 self._unready(queue)
+                self.offer(lane)
             else:
                 lane.parked.remove(queue)
-            self._forget(queue)
-            if ready:
-                self.offer(lane)
         self.settle(lane)
 
     def waiting(self) -> "list[Request]":
@@ -307,7 +309,8 @@ class LimitedQueue(LimitedRequests):
         lane = self.held.pop(request, None)
         if lane is None:
             return
-        self.started(request)  # if nothing said when it started, it did so now at the latest
+        if self.unstarted:
+            self.started(request)  # if nothing said when it started, it did so now at the latest
         lane.running -= 1
         if lane.key == PERMITTED:
             request.session.send_ended(request)
@@ -326,21 +329,26 @@ class LimitedQueue(LimitedRequests):
         if self.permits.decides and lane.key != PERMITTED:
             lane.reserved -= 1
         self._starts(request, lane)
+        if lane.parked:
+            self._wait_for_room(lane)
 
     def changed(self, lane: Lane) -> None:
         """The lane may have room now."""
-        self.offer(lane)
-        if self.ready:
-            self._state.freed[self.name] = None
+        if lane.waiting or lane.shares is not None:
+            self.offer(lane)
+            if self.ready:
+                self._state.freed[self.name] = None
         self.settle(lane)
 
     def settle(self, lane: Lane) -> None:
         """Forgets the lane if nothing uses it, or once its window is empty."""
+        if lane.running and not lane.permits:
+            return
         if lane.permits > lane.waiting:
             self.permits.unused(self, lane, lane.permits - lane.waiting)
         if lane.is_used():
             return
-        self.stop_timer(lane)
+        lane.timer = 0
         self.prune(lane)
         if not lane.starts or not self.limits.starts:
             self._drop(lane)
@@ -377,9 +385,6 @@ class LimitedQueue(LimitedRequests):
         if self.idle:
             self._forget_later()
 
-    def stop_timer(self, lane: Lane) -> None:
-        lane.timer = 0  # when it is due, it finds that the lane has another one, or none
-
     # --- changes of the limits
 
     def change(self, limits: ServiceLimits) -> None:
@@ -396,7 +401,7 @@ class LimitedQueue(LimitedRequests):
                 self.adopt(request)
             return
         for lane in list(self.lanes.values()):
-            self.stop_timer(lane)
+            lane.timer = 0  # when it is due, it finds that the lane has another one, or none
             self.settle(lane)
         if not limits.starts:
             for request in list(self.unstarted):

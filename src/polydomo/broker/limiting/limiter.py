@@ -92,7 +92,7 @@ class Limiter(Limits):
 
     def _offer_all(self, queue: LimitedQueue) -> None:
         for lane in list(queue.lanes.values()):
-            queue.stop_timer(lane)
+            lane.timer = 0
             queue.changed(lane)
         dispatch.serve_freed(self._state)
 
