@@ -177,8 +177,17 @@ class FlowChange:
         released = [*fresh, *self._reopened(again)]
         for job in released:
             job.position, job.since = self.places[job.id]
+        self._forget_needs([job for job in released if job.level and job.since])
         self._add_inputs(released)
         self.settled.released.extend(released)
+
+    def _forget_needs(self, jobs: "list[Job]") -> None:
+        """For the journal, an added node without predecessors needs what the node needed that it replaces. That one ran before the flow
+        was retried, so the added node does not wait for those again."""
+        own = {target for _, target in self.tables.sources(self.row.id, [job.node for job in jobs])}
+        for job in jobs:
+            if job.node not in own:
+                job.needs = ""
 
     def _reopened(self, nodes: "list[NodeRow]") -> "list[Job]":
         """The jobs of nodes that are run again. Their stories go on."""
