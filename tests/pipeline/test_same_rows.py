@@ -63,7 +63,8 @@ def with_shared_runs(rows: list[Row], dice: random.Random) -> list[Row]:
     """Adds requests that shared runs, by memoising or by keys; one in ten of their events is in an earlier hour."""
     made = [dict(row) for row in rows]
     last = {run: max(row["seq"] for row in rows if row["run"] == run) for run in {row["run"] for row in rows}}
-    for row in [row for row in made if kind_of(row) == schema.REQUESTS and dice.random() < 0.2]:
+    able = [row for row in made if kind_of(row) == schema.REQUESTS and row["worker_protocol"] != "bridge"]
+    for row in [row for row in able if dice.random() < 0.2]:
         keyed = dice.random() < 0.4
         row["worker_protocol"] = "keyed" if keyed else "memoised"
         if dice.random() < 0.1:
