@@ -16,7 +16,7 @@ SOURCE = Path(polydomo.__file__).parent
 HOME = SOURCE / "broker" / "requests" / "transitions.py"
 
 # Other classes that have a state, by the variable that holds an instance.
-OTHERS = {"self", "worker", "service", "entry", "job", "link"}
+OTHERS = {"self", "worker", "service", "entry", "job", "link", "node"}
 STORES = SOURCE / "stores"  # they know jobs and flows, and no requests
 
 
