@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.cli.forking import POLYDOMO, Forked
+from tests.cli.forking import POLYDOMO as POLYDOMO  # imported from here, too
+from tests.cli.forking import Forked
 
 WITH_LIMITS = [sys.executable, str(Path(__file__).parent.parent / "with_limits.py")]
 PATIENCE = 60.0  # seconds for anything that should happen at once, on a machine that is busy
