@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from polydomo.journal import schema
+from polydomo.model.outcomes import CANCELLED
 from tests.pipeline.comparing import comparable, table_rows
 from tests.pipeline.journals import Row, at, message, record, write
 from tests.pipeline.shared import load, shared
@@ -20,14 +21,18 @@ MOST_STAGES = 35  # of a small batch with traffic of all kinds
 # Two hours; a request over a bridge whose far part ends in the first of them, and the request itself in the second.
 ROOT = record(4, 2, HOUR - 1, HOUR - 0.9, HOUR + 1, worker_protocol="bridge")
 FAR = record(2, 1, HOUR - 0.8, HOUR - 0.7, HOUR - 0.5, run=2, parent=ROOT["request"])
+# Another one that its client cancelled while it was in the queue of the other broker.
+GIVEN_UP = record(5, 3, HOUR - 1, HOUR - 0.9, HOUR + 1, worker_protocol="bridge", outcome=CANCELLED)
+QUEUED = record(3, 4, HOUR - 0.8, None, HOUR - 0.5, run=2, outcome=CANCELLED, parent=GIVEN_UP["request"])
 EARLY: list[Row] = [
     message(1, schema.STARTED, 0.0, level="requests"),
     record(2, 1, 1.0, 1.1, 1.5),
     message(1, schema.STARTED, 0.0, run=2, level="requests"),
     FAR,
+    QUEUED,
 ]
-LATER: list[Row] = [message(3, schema.LOST, HOUR + 0.5, worker=1, service="echo"), ROOT]
-LATE: list[Row] = [record(5, 9, 10.0, 10.1, 10.2, attempts=9, max_attempts=3)]  # in the first hour, and a breach
+LATER: list[Row] = [message(3, schema.LOST, HOUR + 0.5, worker=1, service="echo"), ROOT, GIVEN_UP]
+LATE: list[Row] = [record(6, 9, 10.0, 10.1, 10.2, attempts=9, max_attempts=3)]  # in the first hour, and a breach
 
 
 def state(tables: Path, table: str) -> list[tuple[Any, ...]]:
@@ -79,7 +84,14 @@ def test_incremental_and_full_runs_give_the_same_tables(tmp_path: Path) -> None:
     for table in TABLES:
         assert state(bits, table) == state(whole, table), table
     requests = named(whole, "requests")
-    assert {(row["number"], row["bridged"], row["hour"]) for row in requests} == {(1, 0, 12), (2, 1, 13), (9, 0, 12)}
+    assert {(row["number"], row["bridged"], row["far_broker"], row["hour"]) for row in requests} == {
+        (1, 0, "", 12),
+        (2, 1, "b2", 13),
+        (3, 1, "b2", 13),
+        (9, 0, "", 12),
+    }
+    (far,) = [row for row in named(whole, "services") if (row["broker"], row["seconds"]) == ("b2", 3600)]
+    assert (far["requests"], far["wait_us"]) == (2, 400_000)
 
 
 def test_an_empty_directory_and_none(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ WITH joined AS (
     FROM (SELECT request, broker, run, number, seq, service, last_service, worker, worker_peer, worker_protocol, worker_principal,
         principal,
             client_protocol, accepted, first_dispatched, dispatched, time, attempts, dispatches, hops, outcome, parent, wait_us, run_us
-        FROM {{{{records}}}} WHERE dispatches > 0) r
+        FROM {{{{records}}}} WHERE dispatches > 0 OR parent != '') r
     LEFT JOIN {{{{steps}}}} s ON s.run = r.run AND s.number = r.number
     WHERE s.run IS NOT NULL OR parent != '' OR worker_protocol = '{BRIDGE}'
 ),
@@ -84,9 +84,10 @@ SELECT request, run, number, seq, broker, parent, {hour_of("time")} AS h, turns,
     coalesce(last.worker_protocol, worker_protocol) AS worker_protocol, coalesce(last.worker_principal, worker_principal) AS
         worker_principal,
     IF(size(turns) = own_dispatches AND size(turns) > 0, coalesce(unix_micros(last.ended) - unix_micros(last.began), 0L), run_us) AS run_us,
-    IF(size(turns) = own_dispatches AND size(turns) > 0,
+    IF(size(turns) = own_dispatches,
         aggregate(turns, 0L, (total, x) -> total + coalesce(unix_micros(x.began) - unix_micros(x.arrived), 0L))
-            + greatest(0L, unix_micros(time) - unix_micros(array_max(transform(turns, x -> x.ended)))), wait_us) AS wait_us
+            + greatest(0L, unix_micros(time) - unix_micros(coalesce(array_max(transform(turns, x -> x.ended)), accepted))), wait_us) AS
+                wait_us
 FROM counted
 """
 
