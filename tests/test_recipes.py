@@ -45,7 +45,7 @@ OTHERS = {
 REGISTERED = {
     "Add a protocol": r"DcpSession|DcpClientEnd|DcpWorkerEnd",
     "Add a command": r"calls[./]publish",
-    "Add a table to the pipeline": r"tables import .*\btopology\b|tables[./]topology",
+    "Add a table to the pipeline": r"tables import \([^)]*\btopology\b|tables[./]topology",
     "Add an HTTP endpoint": r"\bJobsEndpoint\b",
 }
 

@@ -59,7 +59,8 @@ def test_a_failing_seed_prints_its_command_and_the_history_of_the_request(capsys
     with mutant.broken():
         assert run.main(["--seeds", "5", "--first", "1", "--stop", *options]) == 1
     said = capsys.readouterr().out
-    assert "failed; run it again with: python -m sim.run --seeds 1 --first 1 --option failing=0.9" in said
+    assert "failing=0.9" in options
+    assert f"failed; run it again with: python -m sim.run --seeds 1 --first 1 {' '.join(options)}\n" in said
     assert "the history of c" in said and "submitted" in said and "accepted" in said
     assert "failed: 1" in said
 
