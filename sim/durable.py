@@ -1,8 +1,9 @@
 """Simulates durable jobs with faults: brokers crash and freeze, disks and databases fail, leases expire, workers and clients disconnect.
 
 One seed is one world: one to three brokers of the real code (``Broker`` and ``Durable``) on a store whose faults are drawn from the seed.
-The store keeps only committed data. A commit in progress when its broker crashes is either complete or has no effect; its answer may be
-lost, so that the group is applied again. After some time the faults stop, and then every rule must hold:
+The store keeps only committed data. A commit in progress when its broker crashes is either complete or has no effect. A transaction may be
+rolled back, or its answer may be lost, so that it is applied again with what came since. After some time the faults stop, and then every
+rule must hold:
 
 - every acknowledged job has one recorded outcome, which never changed, and a correct result;
 - nothing is acknowledged, and no outcome is reported, before it is in the store;
@@ -48,7 +49,7 @@ from sim.durable_streams import Follower, result_fits
 
 KEYS = 5
 FLOW_RULES = [rule.id for rule in RULES if rule.shape == FLOWS]
-CALM = 300.0  # seconds without faults at the end: flows that grow need more than others
+CALM = 420.0  # seconds without faults at the end: flows that grow need more than others
 
 
 @dataclass
@@ -126,6 +127,7 @@ class World:
         self.damage = Random(self.plan.seed * 104_729 + 1)
         self.outside = Random(self.plan.seed * 15_485_863 + 1)
         self.parts = Random(self.plan.seed * 32_452_843 + 1)
+        self.undone = Random(self.plan.seed * 86_028_121 + 1)
         self.streams = 0  # that a client followed to their end
         self.foreign: set[str] = set()  # jobs of the other principal
         self.queue: list[tuple[float, int, Callable[[], None]]] = []

@@ -5,7 +5,19 @@ from typing import TYPE_CHECKING
 
 from polydomo.broker.flows.ops import Settle
 from polydomo.broker.jobs import job as states
-from polydomo.broker.jobs.ops import FULL, NOT_LEADER, UNAVAILABLE, Finish, Fire, Op, Store, StoreError
+from polydomo.broker.jobs.job import Job
+from polydomo.broker.jobs.ops import (
+    FULL,
+    NOT_LEADER,
+    UNAVAILABLE,
+    Finish,
+    Fire,
+    Op,
+    Progress,
+    Replace,
+    Store,
+    StoreError,
+)
 from polydomo.stores.memory import MemoryBackend
 from polydomo.stores.memory_tables import MemoryTables
 
@@ -21,7 +33,7 @@ class Breach(Exception):
 
 
 class Database(MemoryBackend):
-    """The tables that all brokers of a world share. Checks that a recorded outcome does not change."""
+    """The tables that all brokers of a world share. Checks that records can be read, and that a recorded outcome does not change."""
 
     def __init__(self, tables: MemoryTables, shared: bool) -> None:
         super().__init__(tables, shared)
@@ -57,11 +69,18 @@ class Database(MemoryBackend):
                     if job.reopened() and job.state == states.OPEN:
                         self.outcomes.pop(job.id, None)
         for op in ops:
+            if isinstance(op, Finish | Progress | Replace) and op.job.id in self.tables.jobs:
+                self._check_record(self.tables.jobs[op.job.id])
             if isinstance(op, Finish) and op.job.id in self.tables.jobs:
                 job = self.tables.jobs[op.job.id]
                 told = (job.state, job.result)
                 if self.outcomes.setdefault(job.id, told) != told and job.id not in self.flipped:
                     raise Breach(f"the outcome of job {job.id} changed from {self.outcomes[job.id]} to {told}")
+
+    def _check_record(self, job: Job) -> None:
+        damage = self._read(job).damage
+        if damage and job.id not in self.flipped:
+            raise Breach(f"job {job.id} cannot be read although no byte of it has changed: {damage}")
 
     def heard(self, job: str, state: str) -> None:
         """A client heard of an outcome of a node. It may have been retried since."""
@@ -132,16 +151,22 @@ class DiskStore(Store):
             world.later(0.5, self.host.guarded(self.kick))
         else:
             self.trouble = None
+        undone = bool(writes) and world.faulty and world.undone.random() < world.plan.lost_answers / 2
         try:
-            if writes:
+            if undone:
+                base.undone(writes, self.epoch)
+            elif writes:
                 base.apply(writes, self.epoch)
         except StoreError as error:
             self.answer(writes, error)
             self.step_down(error.text)
             writes = []
-        if writes and world.dice.random() < world.plan.lost_answers and world.faulty:
-            world.faults["answers lost"] += 1
-            self.pending = [*writes, *self.pending]  # applied, but the answer was lost: it is applied again
+        if writes and (undone or (world.dice.random() < world.plan.lost_answers and world.faulty)):
+            world.faults["transactions undone" if undone else "answers lost"] += 1
+            self.pending = [
+                *writes,
+                *self.pending,
+            ]  # the broker does not know whether it was applied: it is applied again
             for op in writes:
                 op.in_doubt = True
             writes = []

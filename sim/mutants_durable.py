@@ -86,7 +86,7 @@ def outcome_before_sync(stack: ExitStack) -> None:
     swap(stack, Jobs, "record", make)
 
 
-@mutant("the store ignores the epoch of a write", first=58)
+@mutant("the store ignores the epoch of a write", first=7)
 def ignore_fencing(stack: ExitStack) -> None:
     def make(apply: Any) -> Any:
         def mutated(self: MemoryBackend, ops: list[Op], epoch: int) -> None:

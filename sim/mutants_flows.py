@@ -11,6 +11,7 @@ from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import Jobs
+from polydomo.broker.jobs.ops import Finish
 from polydomo.model.flows.messages import NodeSpec, Template
 from polydomo.stores.flows.change import FlowChange
 from polydomo.stores.flows.memory import MemoryFlows
@@ -232,3 +233,8 @@ def wrong_base(stack: ExitStack) -> None:
 @mutant("a node gets the answer of a worker instead of what replaces it")
 def unresolved(stack: ExitStack) -> None:
     swap(stack, MemoryFlows, "grown", lambda grown: lambda self, flow, numbers: {})
+
+
+@mutant("what a transaction released that was rolled back is kept", first=39)
+def rolled_back_release_kept(stack: ExitStack) -> None:
+    swap(stack, Finish, "forget", lambda forget: lambda self: None)

@@ -36,7 +36,7 @@ def window_of_a_leader(stack: ExitStack) -> None:
     swap(stack, Limiter, "start_at", lambda start: lambda self, began: None)
 
 
-@mutant("a leader that stood still starts jobs after its lease", first=60)
+@mutant("a leader that stood still starts jobs after its lease", first=249)
 def stale_leader_starts(stack: ExitStack) -> None:
     swap(stack, DiskStore, "holds_lease", lambda holds: lambda self: True)
 

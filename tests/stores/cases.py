@@ -4,9 +4,11 @@ import itertools
 import sqlite3
 from pathlib import Path
 
+import pytest
+
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job
-from polydomo.broker.jobs.ops import Get, Op
+from polydomo.broker.jobs.ops import Get, Loaded, Op, PutPause, StoreError
 from polydomo.model.retry_policy import Backoff
 from polydomo.stores.backend import Backend
 from polydomo.stores.memory import MemoryBackend
@@ -55,6 +57,25 @@ class Case:
 
     def apply(self, *ops: Op) -> None:
         self.backend.apply(list(ops), self.epoch)
+
+    def roll_back(self, *ops: Op) -> None:
+        """A transaction that fails after these operations have their answers. Nothing of it is stored."""
+        if isinstance(self.backend, MemoryBackend):
+            self.backend.undone(list(ops), self.epoch)
+            return
+        prefix = "" if self.kind == "sqlite" else "polydomo."
+        self.execute([f"ALTER TABLE {prefix}paused RENAME TO away"])
+        with pytest.raises(StoreError):
+            self.apply(*ops, PutPause(b"render", True))
+        self.execute([f"ALTER TABLE {prefix}away RENAME TO paused"])
+        self.backend.open()
+
+    def lead_anew(self) -> Loaded:
+        """Another broker takes over."""
+        self.backend.close()
+        self.backend = self.another()
+        self.epoch = self.backend.acquire("a", "tcp://a", 60.0).epoch
+        return self.backend.load(0.0)
 
     def get(self, id: str) -> Job:
         op = Get(id)

@@ -1,7 +1,10 @@
 """Flows in every store: in memory, SQLite and PostgreSQL."""
 
 import json
+import random
 from collections.abc import Sequence
+
+import pytest
 
 from polydomo.broker.flows import flow as flows
 from polydomo.broker.flows.flow import FlowRow, NodeRow, Settled, job_id
@@ -21,13 +24,14 @@ from polydomo.broker.flows.ops import (
 )
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job
-from polydomo.broker.jobs.ops import Finish, Purge, Remove, Reopen
+from polydomo.broker.jobs.ops import Finish, Insert, Progress, Purge, Remove, Reopen
 from polydomo.limits import FLOW_SLICE
-from polydomo.model.flows.flow import Flow
+from polydomo.model.flows.flow import Flow, FlowNode
 from polydomo.model.flows.flow_file import write_flow
 from polydomo.model.flows.messages import NodeSpec
+from polydomo.model.retry_policy import Backoff
 from polydomo.wire.frames import join, split
-from tests.stores.cases import Case
+from tests.stores.cases import Case, ended, new
 
 ID = "01KDVDNA000000000000000000"
 
@@ -183,6 +187,106 @@ def test_an_answer_that_was_lost_neither_loses_nor_doubles_a_node(case: Case) ->
     run.end("d", in_doubt=True)
     row = run.state()
     assert (row.state, row.done) == (flows.DONE, 4)
+
+
+def test_a_release_that_was_rolled_back_is_not_told(case: Case) -> None:
+    """The next transaction has more outcomes. Only what it released is stored."""
+    flow = Flow("f")
+    flow.call("work", flow.call("work", name="a"), name="b")
+    flow.call("work", name="c")
+    run = Running(case, flow)
+    first, second = Finish(ended(run.jobs["a"], at=101.0)), Finish(ended(run.jobs["c"], at=102.0))
+    case.roll_back(first)
+    assert first.settled is not None, "what it would have released"
+    first.in_doubt = True
+    case.apply(first, second)
+    assert first.done and second.done and first.settled is None and second.settled is not None
+    run.take(second.settled)
+    assert run.jobs["b"].created == 102.0
+    run.end("b")
+    found = case.get(job_id(ID, 1))
+    assert (found.damage, found.state) == ("", states.DONE)
+
+
+def test_answers_of_orders_that_were_rolled_back_are_not_told(case: Case) -> None:
+    run = Running(case, diamond())
+    cancel = ChangeFlow(ID, flows.CANCELLING, "", 100.0)
+    begin = BeginFlow(FlowRow(ID, "diamond", 100.0))
+    reopen, insert = Reopen("A", 300.0), Insert(new("A"))
+    case.apply(Insert(ended(new("A"), states.DEAD)))
+    case.roll_back(cancel, begin, reopen, insert)
+    assert cancel.done and begin.existing is not None and reopen.job is not None and insert.existing is not None
+    case.apply(Remove("A"))
+    run.end("a")
+    run.end("b", "c")
+    run.end("d")
+    case.apply(Purge(1000.0), ChangeFlow(ID, flows.REMOVING, "", 300.0))
+    run.settle()
+    case.apply(cancel, begin, reopen, insert)
+    assert not cancel.done and begin.existing is None and reopen.job is None and insert.existing is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_node_is_read_whatever_its_settings_and_leaders(case: Case, seed: int) -> None:
+    """Leaders store and load a job one after the other: what one has in memory is what another has stored."""
+    dice = random.Random(seed)
+    made = growth(random_flow(dice))
+    made.principal, made.trace = dice.choice(["", "\u00e4ni \u2603"]), dice.choice(["", "00-1-2-01"])
+    case.apply(StartFlow(made.row(ID, 100.0), made))
+    now = 100.1
+    released: list[Job] = []
+    more = True
+    while more:
+        op = Settle(ID, now)
+        case.apply(op)
+        released, more = released + op.settled.released, bool(op.settled.more)
+    done: set[str] = set()
+    while released:
+        now += dice.random() * 10
+        if dice.random() < 0.3:
+            released = case.lead_anew().jobs
+        job = dice.choice(released)
+        assert not job.damage
+        if dice.random() < 0.4:
+            job.attempts, job.due = job.attempts + 1, now + dice.random()
+            job.tell(job.failed_attempt(now, "failed", "no \u2603"))
+            case.apply(Progress(job))
+        elif job.level < 2 and dice.random() < 0.1:
+            more_nodes = growth(random_flow(dice, 3))
+            more_nodes.principal, more_nodes.level, more_nodes.needs = job.principal, job.level + 1, job.needs
+            job.state, job.outcome, job.ended = states.DONE, "ok", now
+            grow = Grow(job, more_nodes)
+            case.apply(grow)
+            assert grow.done and grow.settled is not None
+            released = [one for one in released if one is not job] + grow.settled.released
+            done.add(job.id)
+        else:
+            op_end = Finish(ended(job, at=now))
+            case.apply(op_end)
+            assert op_end.done and op_end.settled is not None
+            released = [one for one in released if one is not job] + op_end.settled.released
+            done.add(job.id)
+    assert len(done) >= 12
+    for id in done:
+        found = case.get(id)
+        assert (found.damage, found.state) == ("", states.DONE)
+
+
+def random_flow(dice: random.Random, size: int = 12) -> Flow:
+    flow = Flow("random")
+    nodes: list[FlowNode] = []
+    for n in range(size):
+        needed = dice.sample(nodes, min(len(nodes), dice.randrange(3)))
+        nodes.append(
+            flow.call(
+                "work", "\u00fc", *needed,
+                name=dice.choice([f"n{n}", f"\u2603 {n}", f'"{n}"']), priority=dice.randrange(-5, 5),
+                retries=dice.choice([None, 3, Backoff(attempts=4, first=0.1 + dice.random(), most=1e3 / 3)]),
+                run_timeout=dice.choice([None, 0.1, 1 / 3, 1e5]), group=dice.choice(["", "g", "\u00e9"]),
+                allow_failure=dice.random() < 0.5, by_reference=dice.random() < 0.5, reuse=dice.choice([None, True, False]),
+            )
+        )  # fmt: skip
+    return flow
 
 
 def test_a_failure_skips_what_needs_it_and_the_rest_goes_on(case: Case) -> None:

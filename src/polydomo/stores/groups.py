@@ -31,6 +31,7 @@ class OpGroup:
         self.parts: list[StoredPart] = []
         self.others: list[Op] = []
         for op in ops:
+            op.forget()
             if isinstance(op, Insert):
                 self.inserts.append(op)
             elif isinstance(op, Finish):

@@ -1,8 +1,13 @@
 """A store in memory: the reference for tests of SQLite and PostgreSQL, and the disk of the simulator.
 
-``apply`` changes nothing unless the whole group succeeds. ``snapshot`` and ``restore`` simulate the contents of a disk.
+An update changes the same fields as in the other stores, and the checksum is that of the operation: if what the leader has in memory
+differs from what is stored, the record is damaged here, too.
 """
 
+import copy
+from typing import Any
+
+from polydomo.broker.flows.flow import NodeRow
 from polydomo.broker.flows.ops import BeginFlow, ChangeFlow, OpenFlow, PutNodes, Settle, StartFlow
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import FLOW, Job, reopening, story_of
@@ -26,6 +31,7 @@ from polydomo.broker.jobs.ops import (
     Remove,
     Reopen,
     Replace,
+    ScheduleRow,
     Select,
     StoreError,
 )
@@ -34,12 +40,25 @@ from polydomo.limits import JOB_PURGE_ROWS
 from polydomo.model.json_form import iso_time
 from polydomo.stores.backend import Backend, Lease
 from polydomo.stores.checks import progress_checks
-from polydomo.stores.flows.memory import MemoryFlows
+from polydomo.stores.flows.memory import MemoryFlows, node_copy
 from polydomo.stores.flows.steps import FlowSteps
 from polydomo.stores.groups import OpGroup
 from polydomo.stores.memory_rows import job_checks, job_copy, row_copy, verified_job
 from polydomo.stores.memory_tables import MemoryTables
 from polydomo.stores.part_checks import part_checks, part_of
+
+
+def _content_copy(content: Any) -> Any:
+    """Of tables, and of the rows that are changed in place."""
+    if isinstance(content, dict):
+        return {key: _content_copy(value) for key, value in content.items()}
+    if isinstance(content, set):
+        return set(content)
+    if isinstance(content, Job):
+        return job_copy(content)
+    if isinstance(content, NodeRow):
+        return node_copy(content)
+    return row_copy(content) if isinstance(content, ScheduleRow) else content
 
 
 class MemoryBackend(Backend):
@@ -101,9 +120,16 @@ class MemoryBackend(Backend):
             raise StoreError(
                 NOT_LEADER, f"epoch {epoch} is over: another broker is the leader under epoch {self.tables.epoch}"
             )
+        group = OpGroup(ops)
         for op in ops:
             self._apply(op)
-        OpGroup(ops).finish_nodes(self.steps)
+        group.finish_nodes(self.steps)
+
+    def undone(self, ops: list[Op], epoch: int) -> None:
+        """A transaction that is rolled back at its end: operations have answers, and nothing is stored."""
+        saved = {name: _content_copy(content) for name, content in vars(self.tables).items()}
+        MemoryBackend.apply(self, ops, epoch)
+        vars(self.tables).update(saved)
 
     def _apply(self, op: Op) -> None:
         tables = self.tables
@@ -251,11 +277,13 @@ class MemoryBackend(Backend):
             op.done = False
             return
         op.done = job.state == states.OPEN or (job.state == op.job.state and job.ended == op.job.ended)
-        if job.state == states.OPEN:
-            ended = job_copy(op.job)
-            ended.phase = states.DELAYED  # not stored
-            ended.body = b"" if ended.state == states.DONE else job.body
-            self.tables.jobs[job.id] = ended
+        if job.state == states.OPEN:  # changes what an UPDATE of the other stores changes
+            ended = op.job
+            job.state, job.outcome, job.reason, job.result = ended.state, ended.outcome, ended.reason, ended.result
+            job.ended, job.keep, job.attempts, job.due = ended.ended, ended.keep, ended.attempts, ended.due
+            job.story = copy.deepcopy(ended.story)
+            if job.state == states.DONE:
+                job.body = b""
             self.tables.checks[job.id] = job_checks(ended)
 
     def _remove(self, id: str) -> None:

@@ -23,6 +23,9 @@ class BeginFlow(Op):
         self.row = row
         self.existing: FlowRow | None = None
 
+    def forget(self) -> None:
+        self.existing = None
+
 
 class PutNodes(Op):
     """Stores some nodes and the edges that lead to them: pairs of numbers, from a node to one that needs it. ``done`` is false if the flow
@@ -54,6 +57,10 @@ class OpenFlow(Op):
         self.principal = principal
         self.now = now
         self.row: FlowRow | None = None
+        self.missing = 0
+
+    def forget(self) -> None:
+        self.row = None
         self.missing = 0
 
 
@@ -123,6 +130,10 @@ class ChangeFlow(Op):
         self.reason = reason
         self.now = now
         self.row: FlowRow | None = None
+        self.done = False
+
+    def forget(self) -> None:
+        self.row = None
         self.done = False
 
 

@@ -47,6 +47,9 @@ class Op:
         """Memory it uses while it waits."""
         return 0
 
+    def forget(self) -> None:
+        """Drops the answer, before each transaction that has this operation: an earlier one may have been rolled back."""
+
     def finish(self) -> None:
         then, self.then = self.then, None
         if then is not None:
@@ -62,6 +65,9 @@ class Insert(Op):
         super().__init__()
         self.job = job
         self.existing: Job | None = None
+
+    def forget(self) -> None:
+        self.existing = None
 
     def size(self) -> int:
         return len(self.job.body)
@@ -108,6 +114,10 @@ class Finish(Op):
         self.done = False
         self.settled: Settled | None = None
 
+    def forget(self) -> None:
+        self.done = False
+        self.settled = None
+
     def size(self) -> int:
         return len(self.job.result)
 
@@ -147,6 +157,9 @@ class Replace(Op):
         self.job = job
         self.settled: Settled | None = None  # if it was a node of a flow
 
+    def forget(self) -> None:
+        self.settled = None
+
 
 class Reopen(Op):
     """Reopens a dead job, starting at the first attempt. ``job`` is None if there is no such dead job, its data is damaged, or it is a
@@ -158,6 +171,9 @@ class Reopen(Op):
         self.id = id
         self.due = due
         self.job: Job | None = None
+
+    def forget(self) -> None:
+        self.job = None
 
 
 class Remove(Op):
@@ -189,6 +205,9 @@ class Purge(Op):
     def __init__(self, now: float) -> None:
         super().__init__()
         self.now = now
+        self.count = 0
+
+    def forget(self) -> None:
         self.count = 0
 
 

@@ -24,7 +24,7 @@ def _flow_copy(row: FlowRow) -> FlowRow:
     return made
 
 
-def _node_copy(node: NodeRow) -> NodeRow:
+def node_copy(node: NodeRow) -> NodeRow:
     made = NodeRow(node.flow, node.number, node.name, node.service)
     for name in NODE_ATTRIBUTES:
         setattr(made, name, getattr(node, name))
@@ -84,7 +84,7 @@ class MemoryFlows(FlowTables):
         for node in nodes:
             if node.number not in own and node.name not in names:
                 names.add(node.name)
-                stored = own[node.number] = _node_copy(node)
+                stored = own[node.number] = node_copy(node)
                 stored.checks = node_checks(node)
         targets = self._tables.edges[nodes[0].flow]
         for source, target in edges:
@@ -95,7 +95,7 @@ class MemoryFlows(FlowTables):
 
     def nodes(self, flow: str, numbers: "list[int]") -> "list[NodeRow]":
         own = self._tables.nodes[flow]
-        return [_node_copy(own[number]) for number in sorted(numbers) if number in own]
+        return [node_copy(own[number]) for number in sorted(numbers) if number in own]
 
     def light(self, flow: str, numbers: "list[int]") -> "list[NodeRow]":
         return self.nodes(flow, numbers)
@@ -108,7 +108,7 @@ class MemoryFlows(FlowTables):
     def node_named(self, flow: str, name: str) -> NodeRow | None:
         for node in self._tables.nodes[flow].values():
             if node.name == name:
-                return _node_copy(node)
+                return node_copy(node)
         return None
 
     def in_state(self, flow: str, states: "tuple[str, ...]", after: int, most: int) -> "list[int]":
@@ -155,7 +155,7 @@ class MemoryFlows(FlowTables):
             chosen = [own[number] for number in sorted(own) if number > after]
         found: list[NodeFacts] = []
         for node in chosen[:most]:
-            facts = NodeFacts(_node_copy(node))
+            facts = NodeFacts(node_copy(node))
             facts.ended = node.ended
             job = self._tables.jobs.get(node.job)
             if job is not None:
@@ -168,7 +168,7 @@ class MemoryFlows(FlowTables):
         for own in self._tables.nodes.values():
             for node in own.values():
                 if node.job == job and node.state == states.OPEN:
-                    return _node_copy(node)
+                    return node_copy(node)
         return None
 
     # --- edges
@@ -190,7 +190,9 @@ class MemoryFlows(FlowTables):
     def add_jobs(self, jobs: "list[Job]") -> None:
         for job in jobs:
             if job.id not in self._tables.jobs:
-                self.replace_job(job)
+                stored = self._tables.jobs[job.id] = job_copy(job)
+                stored.damage = ""
+                self._tables.checks[job.id] = job_checks(job)
 
     def jobs(self, ids: "list[str]") -> "dict[str, Job]":
         stored = self._tables.jobs
@@ -201,8 +203,9 @@ class MemoryFlows(FlowTables):
         return {id: max(parts[id])[0] for id in ids if parts.get(id)}
 
     def replace_job(self, job: Job) -> None:
-        stored = self._tables.jobs[job.id] = job_copy(job)
-        stored.damage, stored.input = "", None
+        stored = self._tables.jobs[job.id]
+        stored.state, stored.outcome, stored.reason, stored.result = job.state, "", "", b""
+        stored.ended, stored.keep, stored.attempts, stored.due, stored.expires = 0.0, 0.0, 0, job.due, 0.0
         stored.story = copy.deepcopy(job.story)
         self._tables.checks[job.id] = job_checks(job)
 
