@@ -416,7 +416,7 @@ class LimitedQueue(LimitedRequests):
             self.note_start(lane, request.dispatched)
 
     def permitted(self, lane: Lane, count: int, until: float) -> None:
-        """Process 0 allows so many starts, until a time on the clock that all processes of a machine have."""
+        """Process 0 allows a number of starts until a time on the clock that all processes of a machine share."""
         if not lane.permits:
             lane.until = until
             self.leases.append((until, lane))
