@@ -38,7 +38,7 @@ def check(value: Any, name: str = "") -> None:
             assert re.fullmatch(r"[a-z0-9_.\-+]+", key) or name in ("failed", "datagrams"), key
             if key not in FREE:
                 assert name != "memory" or key.endswith("_bytes"), f"{key} of memory is a size"
-                check(each, key)
+                check(each, "rate" if name == "callers" else key)  # requests a second, by protocol
     elif value is None:
         assert name not in ("time", "name", "state"), name
     elif name in TIMES:
