@@ -128,9 +128,8 @@ class NodeRow:
         self.pending = 0  # nodes that it needs and that have not ended
         self.state = WAITING
         self.telling = -1  # after its end: nodes that need it are released from this number on; -1: all are
-        self.position = (
-            0  # in the order of ends; 0 before; after a reset by a retry, minus the last position at that time
-        )
+        # In the order of ends; 0 before; after a reset by a retry, minus the last position at that time.
+        self.position = 0
         self.ended = 0.0
         self.tries = 0  # how often it was released
         self.grown = -1  # the node that has its result, if its worker answered with a flow
