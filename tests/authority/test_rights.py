@@ -269,11 +269,12 @@ def commands(place: Tried, who: str) -> Iterator[tuple[str, Any]]:
         {"op": "work", "service": "secret"},
     ):
 
-        def speak(message: dict[str, Any] = message) -> Any:
+        @contextlib.contextmanager
+        def speak(message: dict[str, Any] = message) -> Iterator[None]:
             bearer = {"Authorization": f"Bearer {token(who, place.numbers[who])}"}
-            socket = connect(place.url.replace("tcp", "ws") + "/v1/ws", additional_headers=bearer)
-            socket.send(json.dumps(message))
-            return socket
+            with connect(place.url.replace("tcp", "ws") + "/v1/ws", additional_headers=bearer) as socket:
+                socket.send(json.dumps(message))
+                yield
 
         yield f"websocket {message['op']}", speak
 
