@@ -54,7 +54,17 @@ def run(words: "list[str]", url: str, directory: Path | None = None) -> str:
 
 
 def test_every_part_of_the_quick_start_is_tried_here() -> None:
-    assert set(BLOCKS) == {"work", "call", "jobs", "access", "worker", "client", "pyzmq"}
+    assert set(BLOCKS) == {
+        "work",
+        "call",
+        "jobs",
+        "flow",
+        "limit",
+        "access",
+        "worker",
+        "client",
+        "pyzmq",
+    }
 
 
 def test_make_up_installs_the_journal_dependencies() -> None:
@@ -72,11 +82,14 @@ def test_the_shell_part(broker: shell.Broker, tmp_path: Path) -> None:
     assert nothing == ""
     service, *command = work.removeprefix("polydomo work ").split()
     with broker.worker(service, *command):
-        for typed, printed in [*session("call"), *session("jobs"), *session("access")]:
+        for typed, printed in [*session("call"), *session("jobs"), *session("limit"), *session("access")]:
             if "curl" in typed and shutil.which("curl") is None:
                 continue
             typed = typed.replace(ADDRESS.replace("tcp", "http"), broker.url.replace("tcp", "http"))
             assert run(["sh", "-c", typed], broker.url, tmp_path).rstrip("\n") == printed.rstrip("\n")
+        program = tmp_path / "flow.py"
+        program.write_text(BLOCKS["flow"].replace(ADDRESS, broker.url), encoding="utf-8")
+        assert run([sys.executable, str(program)], broker.url) == "HELLO, WORLD AGAIN\n"
 
 
 def test_the_python_part(broker: shell.Broker, tmp_path: Path) -> None:
