@@ -29,8 +29,7 @@ class Flows:
         self._settling: set[str] = set()  # flows with a ``Settle`` under way
         self._unsettled: set[str] = set()  # of those: flows in which another transaction has left work
         self._doubtful: set[str] = set()  # flows of which an answer may have been lost
-        self._watchers: dict[str, list[Watcher]] = {}
-        self._hearing: dict[str, list[Watcher]] = {}  # of them: those that are also called for reports of progress
+        self._watchers: dict[str, list[tuple[Watcher, bool]]] = {}  # True: also called for reports of progress
         self.reports: dict[str, tuple[int, Job]] = {}  # how many reports of progress came, and the node of the last one
         # Nodes and edges of flows that grow, with those that are being stored.
         self._sizes: dict[str, tuple[int, int]] = {}
@@ -80,10 +79,9 @@ class Flows:
         self._settling.clear()
         self._unsettled.clear()
         self.reports.clear()
-        self._hearing.clear()
         watchers, self._watchers = self._watchers, {}
         for waiting in watchers.values():
-            for wake in waiting:
+            for wake, _ in waiting:
                 wake()
 
     def _count(self) -> None:
@@ -209,8 +207,7 @@ class Flows:
                 self._cancel_some(known)
             if id in found.more:
                 self._next(id)
-            self._hearing.pop(id, None)
-            for wake in self._watchers.pop(id, []):
+            for wake, _ in self._watchers.pop(id, []):
                 wake()
 
     def _next(self, id: str) -> None:
@@ -270,26 +267,22 @@ class Flows:
 
     def watch(self, id: str, wake: Watcher, hears: bool = False) -> None:
         """Calls back once when something has changed in a flow that runs. ``hears``: also when a running node reports its progress."""
-        self._watchers.setdefault(id, []).append(wake)
-        if hears:
-            self._hearing.setdefault(id, []).append(wake)
+        self._watchers.setdefault(id, []).append((wake, hears))
 
     def stop_watching(self, id: str, wake: Watcher) -> None:
-        for watchers in (self._watchers, self._hearing):
-            waiting = watchers.get(id)
-            if waiting is not None and wake in waiting:
-                waiting.remove(wake)
-                if not waiting:
-                    del watchers[id]
+        waiting = [other for other in self._watchers.pop(id, []) if other[0] != wake]
+        if waiting:
+            self._watchers[id] = waiting
 
     def progressed(self, job: Job) -> None:
         """The worker of a node has reported its progress."""
         id = job.flow
         if id in self.running:
             self.reports[id] = self.reports[id][0] + 1 if id in self.reports else 1, job
-            for wake in list(self._hearing.get(id, [])):
-                self.stop_watching(id, wake)
-                wake()
+            for wake, hears in list(self._watchers.get(id, [])):
+                if hears:
+                    self.stop_watching(id, wake)
+                    wake()
 
     def check(self) -> None:
         """For tests: cross-checks the redundant state. Raises AssertionError."""

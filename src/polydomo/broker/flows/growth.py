@@ -37,10 +37,10 @@ class Growth:
         """The nodes as they are stored, from number ``base`` on, and their edges."""
         nodes: list[NodeRow] = []
         edges: list[tuple[int, int]] = []
+        pattern = Job("", b"", b"", 0.0)
+        pattern.principal, pattern.trace, pattern.level = self.principal, self.trace, self.level
         for spec in self.specs:
             needs = sorted(spec.needs())
-            pattern = Job("", spec.service, b"", 0.0)
-            pattern.principal, pattern.trace, pattern.level = self.principal, self.trace, self.level
             pattern.node_name = prefix + spec.name
             pattern.needs = self.needs if not needs else needs_text([source + base for source in needs], FLOW_NEEDS)
             node = node_of(flow, spec, pattern, base)
@@ -51,7 +51,8 @@ class Growth:
 
 
 def node_of(flow: str, spec: NodeSpec, pattern: Job, base: int = 0) -> NodeRow:
-    """A described node as it is stored. ``pattern`` has the name, principal and trace of its job, its level, and what it needs."""
+    """A described node as it is stored. ``pattern`` has the name, principal and trace of its job, its level, and what it needs; one serves
+    for many nodes."""
     number = spec.number + base
     node = NodeRow(flow, number, pattern.node_name, spec.service)
     node.job = job_id(flow, number)

@@ -185,11 +185,11 @@ def _nodes(durable: Durable, request: Request, header: Row, content: bytes, row:
     _, trace = request.session.facts_of(request.ref)
     nodes: list[NodeRow] = []
     edges: list[tuple[int, int]] = []
+    pattern = Job("", b"", b"", 0.0)
+    pattern.principal, pattern.trace = request.origin, trace
     for number, described in enumerate(given, first):
         spec = NodeSpec(number, described, frames)
         needs = sorted(spec.needs())
-        pattern = Job("", spec.service, b"", 0.0)
-        pattern.principal, pattern.trace = request.origin, trace
         pattern.node_name, pattern.needs = spec.name, needs_text(needs, FLOW_NEEDS)
         nodes.append(node_of(row.id, spec, pattern))
         nodes[-1].pending = len(needs)

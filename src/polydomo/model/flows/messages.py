@@ -37,6 +37,8 @@ FIELDS: Final = frozenset(
     }
 )  # fmt: skip
 
+PLAIN: Final = frozenset({"name", "service", "args", "after"})  # fields of a node without options
+
 Argument = str | int | list[int] | None  # text, a node, nodes, the next frame
 
 _decode = msgspec.json.Decoder().decode
@@ -69,17 +71,13 @@ class NodeSpec:
             unknown = sorted(str(name) for name in row if name not in FIELDS)
             raise SettingError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(FIELDS))}")
         self.service = read_service(row)
-        self.run = read_duration(row, "timeout_us")
-        self.ttl = read_duration(row, "ttl_us")
-        priority = row.get("priority", 0)
-        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > MAX_JOB_PRIORITY:
-            raise SettingError(f"priority: {priority!r} must be a whole number of at most {MAX_JOB_PRIORITY}")
-        self.priority = priority
-        self.backoff: Backoff | None = backoff_of(row["retries"]) if row.get("retries") is not None else None
-        self.allow_failure = _flag(row, "allow_failure")
-        self.by_reference = _flag(row, "by_reference")
-        self.reuse = _flag(row, "reuse")
-        self.group = read_mark(row, "group")
+        self.run = self.ttl = 0.0
+        self.priority = 0
+        self.backoff: Backoff | None = None
+        self.allow_failure = self.by_reference = self.reuse = False
+        self.group = ""
+        if not row.keys() <= PLAIN:
+            self._options(row)
         self.after = self._numbers("after", row.get("after", []))
         self.arguments: list[Argument] = []
         self.frames: list[bytes] = []
@@ -95,6 +93,19 @@ class NodeSpec:
             raise SettingError(f"names: {len(names)} names for {len(given)} arguments")
         self.names: list[str] = [str(name) for name in names]
         check_frames(self.arguments, self.by_reference or bool(self.names))
+
+    def _options(self, row: Row) -> None:
+        self.run = read_duration(row, "timeout_us")
+        self.ttl = read_duration(row, "ttl_us")
+        priority = row.get("priority", 0)
+        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > MAX_JOB_PRIORITY:
+            raise SettingError(f"priority: {priority!r} must be a whole number of at most {MAX_JOB_PRIORITY}")
+        self.priority = priority
+        self.backoff = backoff_of(row["retries"]) if row.get("retries") is not None else None
+        self.allow_failure = _flag(row, "allow_failure")
+        self.by_reference = _flag(row, "by_reference")
+        self.reuse = _flag(row, "reuse")
+        self.group = read_mark(row, "group")
 
     def _argument(self, value: object, frames: "list[bytes]") -> None:
         if isinstance(value, str):

@@ -57,7 +57,8 @@ CREATE TABLE IF NOT EXISTS {prefix}flow_nodes (
 ){tail};
 CREATE UNIQUE INDEX IF NOT EXISTS flow_nodes_name ON {prefix}flow_nodes (flow, name);
 CREATE INDEX IF NOT EXISTS flow_nodes_ended ON {prefix}flow_nodes (flow, position) WHERE position > 0;
-CREATE INDEX IF NOT EXISTS flow_nodes_telling ON {prefix}flow_nodes (flow) WHERE telling >= 0;
+DROP INDEX IF EXISTS {prefix}flow_nodes_telling;
+CREATE INDEX IF NOT EXISTS flow_nodes_untold ON {prefix}flow_nodes (flow, telling) WHERE telling >= 0;
 CREATE TABLE IF NOT EXISTS {prefix}flow_edges (
     flow TEXT NOT NULL, source INTEGER NOT NULL, target INTEGER NOT NULL, PRIMARY KEY (flow, source, target)
 ){tail};
@@ -225,7 +226,7 @@ class SqlFlows(FlowTables):
         return [row[0] for row in self._rows(text, (flow, after, most))]
 
     def untold(self, flow: str, most: int) -> "list[int]":
-        text = "SELECT number FROM @flow_nodes WHERE flow = ? AND telling >= 0 ORDER BY number LIMIT ?"
+        text = "SELECT number FROM @flow_nodes WHERE flow = ? AND telling >= 0 ORDER BY telling, number LIMIT ?"
         return [row[0] for row in self._rows(text, (flow, most))]
 
     def grown(self, flow: str, numbers: "list[int]") -> "dict[int, int]":
