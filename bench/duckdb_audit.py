@@ -170,6 +170,12 @@ INSERT INTO audit SELECT DISTINCT 'node-after-needs', r.run, 0, 0, 0, '', r.seq 
     WHERE event = 'job' AND flow != '' AND position > 0 AND needs != '' AND outcome IN ('accepted', 'reopened')
 ) r JOIN {_ENDS} e ON e.flow = r.flow AND r.part != '...' AND r.position > e.since AND r.position <= e.position
 AND e.node BETWEEN TRY_CAST(split_part(r.part, '-', 1) AS INT) AND TRY_CAST(split_part(r.part, '-', -1) AS INT);
+INSERT INTO audit WITH hits AS (
+    SELECT run, flow, node, e.seq, max(h.seq) AS hit FROM messages e JOIN messages h USING (run, flow, node)
+    WHERE flow != '' AND e.event = 'job' AND e.code = 'reused' AND h.event = 'memo' AND h.outcome = 'hit' AND h.seq < e.seq GROUP BY ALL
+)
+SELECT 'reused-node-not-run', run, 0, 0, 0, '', max(later.seq) FROM hits JOIN messages later USING (run, flow, node)
+WHERE later.event = 'memo' AND later.outcome IN ('miss', 'joined') AND later.seq > hit GROUP BY run, flow, node, hits.seq;
 """
 
 STATEMENTS = (

@@ -257,7 +257,7 @@ WITH levels AS (SELECT run, max(CASE WHEN level = 'messages' OR event IN ('accep
 SELECT run, broker, if(shown = 'messages', 'messages', 'requests') AS level, rule, count(a.rule) AS breaches
 FROM ends JOIN levels USING (run) CROSS JOIN (SELECT unnest(getvariable('rules')) AS rule) LEFT JOIN audit a USING (run, rule) GROUP BY ALL
 UNION ALL SELECT 0, '', 'requests', rule, count(a.rule) FROM (SELECT unnest(['job-one-outcome', 'schedule-fires-once',
-    'node-after-needs', 'node-one-outcome']) AS rule)
+    'node-after-needs', 'node-one-outcome', 'reused-node-not-run']) AS rule)
     LEFT JOIN audit a USING (rule) GROUP BY rule
 """
 

@@ -61,8 +61,19 @@ class SimulatedFlow:
         return flow
 
     def _add(self, flow: Flow, dice: Random, count: int, prefix: str, growing: float) -> None:
-        """Adds random nodes. The place of a node is its number; of one that another adds, the place of that, a dot and its number."""
+        """Adds random nodes. The place of a node is its number; of one that another adds, the place of that, a dot and its number. In a
+        third of the flows results are reused, and some nodes are equal to others."""
+        reuse = Random(self.world.plan.seed * 179_424_673 + self.number).random() < 0.33
+        equal = Random(f"equal {self.world.plan.seed} {self.number} {prefix}")
+        known_calls: list[
+            tuple[list[object], bool]
+        ] = []  # that another node may repeat: arguments, and whether by reference
         for n in range(count):
+            if reuse and known_calls and equal.random() < 0.3:
+                arguments, referring = equal.choice(known_calls[-5:])
+                later = [flow.nodes[-1]] if equal.random() < 0.7 else []  # otherwise both may run at the same time
+                flow.call("work", *arguments, name=f"{prefix}{n}", after=later, by_reference=referring, reuse=True)
+                continue
             chance = dice.random()
             kind = HOPELESS if chance < 0.05 else GROWS if chance < 0.05 + growing else b" "
             given: list[object] = [MARK + b"%d node %b" % (self.number, f"{prefix}{n}".encode()) + kind]
@@ -72,14 +83,18 @@ class SimulatedFlow:
             if known and dice.random() < 0.4:
                 given.append([dice.choice(known) for _ in range(dice.randint(1, 6))])
             after: list[FlowNode] = [dice.choice(known)] if known and dice.random() < 0.2 else []
+            allow_failure, by_reference = dice.random() < 0.3, dice.random() < 0.1
             flow.call(
                 "work",
                 *given,
                 name=f"{prefix}{n}",
                 after=after,
-                allow_failure=dice.random() < 0.3,
-                by_reference=dice.random() < 0.1,
+                allow_failure=allow_failure,
+                by_reference=by_reference,
+                reuse=reuse,
             )
+            if kind == b" " and not after:
+                known_calls.append((given, by_reference))
 
     def growth(self, place: str) -> Flow:
         """What the worker of a node answers; each attempt answers the same."""

@@ -13,15 +13,20 @@ from polydomo.broker.guard.rules import AccessRule, AccessRules
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.events import JobEvent
+from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.policy import JobListener, JobPolicy
+from polydomo.broker.observe.recorder import Recorder
+from polydomo.broker.sharing.memoised import Memoiser
 from polydomo.journal import schema
 from polydomo.journal.recording import event_fields
 from polydomo.model.detached_link import DetachedLink
-from polydomo.model.name_patterns import chosen
+from polydomo.model.name_patterns import PatternMap, chosen
 from polydomo.model.records import Request, Worker
 from polydomo.model.registration import WorkerTerms
 from polydomo.model.retry_policy import Backoff
 from polydomo.model.session import ProtocolSession
+from polydomo.model.shared_run import first_ref
+from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.wire.close_reason import CloseCause, CloseReason
 from polydomo.wire.frames import Body, frame, split
 from polydomo.wire.link import Hub, LinkHandler
@@ -87,24 +92,36 @@ class Journal(JobListener):
         self.rows = rows  # of all runs
         self.run = run
 
-    def _add(self, event: str, fields: Row) -> None:
+    def add(self, event: str, fields: Row) -> None:
         place: Row = {"time": len(self.rows), "run": self.run, "seq": len(self.rows), "event": event}
         self.rows.append(schema.row(schema.MESSAGES, **place, **fields))
 
     def flow_event(self, event: FlowEvent) -> None:
-        self._add(schema.FLOW, event_fields.of_flow(event))
+        self.add(schema.FLOW, event_fields.of_flow(event))
 
     def node_ended(self, end: NodeEnd) -> None:
-        self._add(schema.NODE, event_fields.of_node(end))
+        self.add(schema.NODE, event_fields.of_node(end))
 
     def job_event(self, event: JobEvent) -> None:
         if event.flow:
-            self._add(schema.JOB, event_fields.of_job(event))
+            self.add(schema.JOB, event_fields.of_job(event))
         if event.once:
             seen = (event.what in states.ENDED, event.once)
             if seen in self.once:
                 raise Breach(f"{event.what} of {event.once} was recorded twice")
             self.once.add(seen)
+
+
+class Lookups(Recorder):
+    """Passes what the memo store was asked for nodes of flows to the journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.kept_by = journal
+
+    def memoised(self, request: Request, how: str) -> None:
+        fields = event_fields.of_lookup(request, how)
+        if fields.get("flow"):
+            self.kept_by.add(schema.MEMO, fields)
 
 
 class Hands(Peer):
@@ -122,9 +139,9 @@ class Hands(Peer):
         token, body = request.token, b"".join(frames)
         answer = body.upper()
         if body.startswith(MARK):
-            job = request.session.job_of(request)
+            job = first_ref(request.ref)
             answer = world.flows[int(frames[0].split()[1])].run(
-                frames, self.host.store, job.id if job is not None else ""
+                frames, self.host.store, job.id if isinstance(job, Job) else ""
             )
             body = body if answer else DOOMED + body
         elif body not in world.bodies:
@@ -168,6 +185,7 @@ class Host:
         self.up = False
         self.frozen_until = 0.0
         self.put_off: list[Callable[[], None]] = []
+        self.memo = MemoValues()  # on its disk
         self.start()
 
     def start(self) -> None:
@@ -182,9 +200,11 @@ class Host:
         policy.keep = policy.keep_dead = 1e6
         policy.repeat = 600.0
         names = chosen(["kept.*"])
-        self.durable = Durable(
-            self.broker, self.broker, self.store, policy, names, zone, Journal(world.once, world.rows, world.started())
-        )
+        journal = Journal(world.once, world.rows, world.started())
+        self.durable = Durable(self.broker, self.broker, self.store, policy, names, zone, journal)
+        broker, memo = self.broker, self.memo
+        broker.record_to(Lookups(journal))
+        broker.reuse_replies(lambda: Memoiser(broker, broker, memo, PatternMap({}), PatternMap({})))
         self.broker.use_jobs(self.durable)
         self.timer_at = 0.0
         self.hands: list[Hands] = []

@@ -54,6 +54,7 @@ class JobLimits:
         running = sum(
             held.options.group == group and held.service is request.service
             for worker in host.broker.workers
+            if not worker.session.runs_shared  # it holds what waits for the run of an equal call
             for held in worker.held.values()
         )
         if limits.running and running > limits.running:

@@ -12,7 +12,9 @@ from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import Jobs
 from polydomo.broker.jobs.ops import Finish
+from polydomo.broker.sharing.memoised import Memoiser
 from polydomo.model.flows.messages import NodeSpec, Template
+from polydomo.model.records import Request
 from polydomo.stores.flows.change import FlowChange
 from polydomo.stores.flows.memory import MemoryFlows
 from polydomo.stores.flows.steps import FlowSteps
@@ -26,6 +28,7 @@ AUDITED: dict[str, str] = {  # mutants that the audit of the journal finds, too,
     "released-too-early": "node-after-needs",
     "retried-at-once": "node-after-needs",
     "skipped-and-released": "node-one-outcome",
+    "reused-and-run": "reused-node-not-run",
 }
 mutant = collector(MUTANTS)
 
@@ -233,6 +236,26 @@ def wrong_base(stack: ExitStack) -> None:
 @mutant("a node gets the answer of a worker instead of what replaces it")
 def unresolved(stack: ExitStack) -> None:
     swap(stack, MemoryFlows, "grown", lambda grown: lambda self, flow, numbers: {})
+
+
+@mutant("a node whose result is reused runs as well")
+def reused_and_run(stack: ExitStack) -> None:
+    def make(serve: Any) -> Any:
+        def mutated(self: Memoiser, request: Request, needs_worker: bool) -> None:
+            hits, body = self.hits, request.body
+            serve(self, request, needs_worker)
+            if self.hits > hits:
+                key = self.key_of(request.service.name, body)
+                request.body = body
+                self._run(key, request, needs_worker)
+                request.body = b""
+                self.runs._holds.pop(request, None)
+                if key in self.runs.open:
+                    self.runs.open[key].waiting.clear()
+
+        return mutated
+
+    swap(stack, Memoiser, "serve", make)
 
 
 @mutant("what a transaction released that was rolled back is kept", first=39)

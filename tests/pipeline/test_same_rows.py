@@ -187,10 +187,16 @@ def with_flows(rows: list[Row], dice: random.Random) -> list[Row]:
                     continue
                 add(schema.JOB, dice.choice(["accepted", "reopened"]) if turn else "accepted", at, needs=needs,
                     position=1 if early else position + 1, **job)  # fmt: skip
+                if dice.random() < 0.2:  # perhaps in one run of a broker
+                    for step in dice.choice([["hit"], ["hit"], ["miss"], ["hit", "miss"], ["miss", "hit", "joined"]]):
+                        add(schema.MEMO, step, at, **about, job=job["job"])
+                    code = "reused"
+                else:
+                    code = "ok"
                 for _ in range(dice.choice([1, 1, 1, 1, 2])):
                     position += 1
                     add(schema.JOB, dice.choice(["done", "done", "dead"]), end, position=position, since=since, attempt=1,
-                        code="ok", once=f"{job['job']} {turn}", **job)  # fmt: skip
+                        code=code, once=f"{job['job']} {turn}", **job)  # fmt: skip
                 if dice.random() < 0.1 and number:
                     add(
                         schema.NODE,

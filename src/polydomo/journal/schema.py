@@ -225,12 +225,16 @@ _MESSAGES = (
         "request's principal to call; of `dispatched`, the worker's to offer; of a `job` that was submitted, its principal's to call, at "
         "that time",
     ),
-    Column("job", TEXT, 3, "`job`: id of the durable job"),
+    Column("job", TEXT, 3, "`job`: id of the durable job; `memo`: of the job of which the request is an attempt"),
     Column("key", TEXT, 3, "`job`, `flow`: idempotency key; `keyed`: of the request"),
     Column("origin", TEXT, 3, "`job`: where it came from: `job` (submitted), `request`, `titanic` or `schedule`"),
     Column("schedule", TEXT, 3, "`job`: name of the schedule that submitted it"),
     Column(
-        "code", TEXT, 3, "`job`: how the attempt (`retry`) or the job ended: `ok`, `failed`, `timeout`, `expired`, ..."
+        "code",
+        TEXT,
+        3,
+        "`job`: how the attempt (`retry`) or the job ended: `ok`, `reused` (the stored reply to an equal call is its result), "
+        "`failed`, `timeout`, `expired`, ...",
     ),
     Column("wait_us", LONG, 3, "`job`: `retry`: time until the next attempt; of an outcome: time between all attempts"),
     Column(
@@ -242,9 +246,9 @@ _MESSAGES = (
     ),
     Column("once", TEXT, 3, "`job`: what must happen only once: the outcome of a job, a run of a schedule"),
     Column("client_id", TEXT, 4, "`accepted`: the client's own id of the request, as in `requests`", "text client_id"),
-    Column("flow", TEXT, 5, "`job`, `node`, `flow`: id of the flow"),
-    Column("node", INT, 5, "`job`, `node`: number of the node in its flow"),
-    Column("name", TEXT, 5, "`job`, `node`: name of the node; `flow`: name of the flow"),
+    Column("flow", TEXT, 5, "`job`, `node`, `flow`, `memo`: id of the flow"),
+    Column("node", INT, 5, "`job`, `node`, `memo`: number of the node in its flow"),
+    Column("name", TEXT, 5, "`job`, `node`, `memo`: name of the node; `flow`: name of the flow"),
     Column(
         "needs",
         TEXT,

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from polydomo.broker.sharing.memoised import Memoiser
 from polydomo.journal import schema
 from polydomo.journal.levels import Levels
 from polydomo.journal.reading.audit import audit
@@ -12,7 +13,8 @@ from polydomo.journal.recording.recorder import JournalRecorder
 from polydomo.model.flows.flow import Flow
 from polydomo.model.flows.growth import write_growth
 from polydomo.model.jobs.messages import read_answer, write_message
-from polydomo.model.name_patterns import chosen
+from polydomo.model.name_patterns import PatternMap, chosen
+from polydomo.protocols.memo.store_api import MemoValues
 from polydomo.stores.memory import MemoryBackend
 from polydomo.wire.frames import join
 from tests.broker.jobs.kept import keep_jobs
@@ -24,8 +26,11 @@ Row = dict[str, Any]
 class Running:
     """A broker with a journal that runs one flow."""
 
-    def __init__(self, flow: Flow, level: str = schema.REQUESTS, **header: Any) -> None:
+    def __init__(self, flow: Flow, level: str = schema.REQUESTS, memo: MemoValues | None = None, **header: Any) -> None:
         self.world = World()
+        broker = self.world.broker
+        if memo is not None:
+            broker.reuse_replies(lambda: Memoiser(broker, broker, memo, PatternMap({}), PatternMap({})))
         self.recorder = JournalRecorder(Run("b", 1, 0.0), Levels(level))
         self.recorder.attach(self.world.broker)
         self.world.broker.record_to(self.recorder)
@@ -150,6 +155,30 @@ def test_a_node_that_grows_ends_with_the_one_that_replaces_it() -> None:
     assert rows[4]["nodes"] == 2 and "position" not in rows[4]
     assert (rows[9]["needs"], rows[9]["position"]) == ("4", 4)
     assert rows[-1]["nodes"] == 5
+
+
+def test_a_result_that_is_reused() -> None:
+    flow = Flow("twice", reuse=True)
+    first = flow.call("work", "a", name="first")
+    flow.call("work", "a", name="second", after=[first])
+    running = Running(flow, memo=MemoValues())
+    running.serve(running.world.worker(b"work"), b"A")
+    rows = [row for row in running.recorder.rows() if row.get("flow")]
+    found = [(row["event"], row["outcome"], row["node"], row["code"]) for row in rows if row["event"] != schema.FLOW]
+    assert found == [
+        ("job", "accepted", 0, ""),
+        ("memo", "miss", 0, ""),
+        ("job", "done", 0, "ok"),
+        ("job", "accepted", 1, ""),
+        ("memo", "hit", 1, ""),
+        ("job", "done", 1, "reused"),
+    ]
+    lookup, end = rows[-3], rows[-2]
+    assert lookup["job"] == end["job"] and lookup["name"] == "second" and audit(running.recorder.rows()) == []
+    for row in rows:
+        for name in ("time", "created"):
+            row[name] = datetime.fromtimestamp(row[name] / 1e6, UTC) if row.get(name) is not None else None
+    assert "second: the stored result of an equal call is used" in [step.text for step in build(running.id, rows).steps]
 
 
 def test_a_flow_that_is_cancelled() -> None:

@@ -102,6 +102,19 @@ def released(node: int, position: int, needs: str = "") -> Row:
     return {"outcome": "accepted", "node": node, "position": position, "needs": needs}
 
 
+def reuse(*steps: str) -> Callable[[list[Row]], None]:
+    """What happened to node 0 within one run: lookups in the memo store, and the end of the node."""
+
+    def plant(rows: list[Row]) -> None:
+        nodes(rows, *[
+            {"run": 101, "seq": seq, **({"event": schema.JOB, "outcome": "done", "code": step, "position": 1}
+             if step in ("ok", "reused") else {"event": schema.MEMO, "outcome": step})}
+            for seq, step in enumerate(steps, 1)
+        ])  # fmt: skip
+
+    return plant
+
+
 def node_end(node: int, position: int, since: int = 0, **more: Any) -> Row:
     return {"outcome": "done", "node": node, "position": position, "since": since, **more}
 
@@ -120,6 +133,22 @@ def test_nodes_in_order(events: tuple[Row, ...]) -> None:
     rows = lone_request()
     nodes(rows, *events)
     assert audit(rows) == []
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ("hit", "reused"),
+        ("miss", "hit", "reused"),  # the first attempt failed, and then an equal call had a result
+        ("hit", "miss", "ok"),  # the outcome of the hit was not stored, because the broker led no longer
+        ("hit", "miss", "hit", "reused"),
+        ("reused",),  # the hit is not in the journal
+    ],
+)
+def test_a_node_is_reused_or_run(steps: tuple[str, ...]) -> None:
+    rows = lone_request()
+    reuse(*steps)(rows)
+    assert audit(rows) == [] and in_sql(rows) == set()
 
 
 # tests/journal/reading/test_authority_audit.py plants these
@@ -162,6 +191,8 @@ PLANTED: list[tuple[str, Callable[[list[Row]], object]]] = [
         "node-one-outcome",
         lambda rows: nodes(rows, node_end(0, 1), node_end(0, 2, event=schema.NODE, outcome="skipped")),
     ),
+    ("reused-node-not-run", reuse("hit", "miss", "reused")),
+    ("reused-node-not-run", reuse("miss", "hit", "reused", "joined")),
     ("no-hole", lambda rows: rows.remove(event(rows, schema.CONNECTED))),
     ("no-hole", lambda rows: rows.append({**event(rows, schema.CONNECTED)})),
 ]
@@ -257,6 +288,13 @@ OF_NODES = {
         SELECT run, seq FROM (SELECT run, seq, count(*) OVER (PARTITION BY flow, node, since) AS n,
             row_number() OVER (PARTITION BY flow, node, since ORDER BY time DESC, run DESC, seq DESC) AS place
         FROM {NODE_ENDS}) WHERE n > 1 AND place = 1""",
+    "reused-node-not-run": """
+        SELECT run, max(later.seq) FROM (
+            SELECT run, flow, node, e.seq, max(h.seq) AS hit FROM journal AS e JOIN journal AS h USING (run, flow, node)
+            WHERE flow != '' AND e.event = 'job' AND e.code = 'reused' AND h.event = 'memo' AND h.outcome = 'hit' AND h.seq < e.seq
+            GROUP BY ALL
+        ) JOIN journal AS later USING (run, flow, node)
+        WHERE later.event = 'memo' AND later.outcome IN ('miss', 'joined') AND later.seq > hit GROUP BY run, flow, node""",
 }
 
 

@@ -41,7 +41,10 @@ def audit_and_rules(journal: Journal) -> tuple[list[Row], list[Row]]:
         for run, (_, _, broker) in life.items() for rule in rules.RULES if rule.shape not in (rules.ONCE, rules.FLOWS)
     ]  # fmt: skip
     if any(
-        row["once"] or (row["flow"] and row["position"] and row["event"] != schema.FLOW) for row in journal.messages
+        row["once"]
+        or (row["flow"] and row["position"] and row["event"] != schema.FLOW)
+        or (row["flow"] and row["event"] == schema.MEMO)
+        for row in journal.messages
     ):
         checks += [
             {"run": 0, "broker": "", "level": schema.REQUESTS, "rule": rule.id, "says": rule.says, "checkable": True,

@@ -26,7 +26,7 @@ def flows_and_nodes(journal: Journal) -> tuple[list[Row], list[Row]]:
 def _nodes(end: Row, rows: list[Row]) -> list[Row]:
     found: dict[int, Row] = {}
     for row in rows:
-        if row["event"] == schema.FLOW:
+        if row["event"] in (schema.FLOW, schema.MEMO):
             continue
         node = found.setdefault(row["node"], {
             "flow": end["flow"], "broker": end["broker"], "run": end["run"], "seq": end["seq"], "time": end["time"], "node": row["node"],

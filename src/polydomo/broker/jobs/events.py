@@ -14,6 +14,8 @@ SKIPPED: Final = "skipped"  # a schedule left out a run that was missed
 LEADS: Final = "leads"  # this broker runs the jobs of the store from now on
 FOLLOWS: Final = "follows"  # another broker does
 
+REUSED: Final = "reused"  # the code of a job whose result is the stored reply to an equal call
+
 
 class JobEvent:
     """One event. ``once`` identifies what must happen only once: the outcome of a job, or one run of a schedule."""
@@ -32,7 +34,9 @@ class JobEvent:
         self.origin = ""  # see ``job.origin``
         self.schedule = ""  # the name of the schedule
         self.principal = ""  # the client that submitted the job
-        self.code = ""  # how the attempt or the job ended: ``ok``, ``failed``, ``timeout``, ``expired``, ...
+        self.code = (
+            ""  # how the attempt or the job ended: ``ok``, ``reused``, ``failed``, ``timeout``, ``expired``, ...
+        )
         self.attempts = 0
         self.size = 0  # bytes of the body, or of the result
         self.wait = 0.0  # seconds: until the next attempt; of an outcome, of all waits between attempts
@@ -75,7 +79,9 @@ def released(job: Job, what: str) -> JobEvent:
 
 def outcome(job: Job) -> JobEvent:
     """The recorded outcome of a job."""
-    event = about(job, job.state, job.outcome, job.reason if job.state != states.DONE else "")
+    reused = job.reused and job.state == states.DONE
+    code = REUSED if reused else job.outcome
+    event = about(job, job.state, code, job.reason if job.state != states.DONE else "")
     event.size = len(job.result)
     event.wait = job.waited
     event.once = f"{job.id} {job.reopened()}".rstrip()

@@ -41,8 +41,8 @@ class Job:
     __slots__ = (
         "allowed", "attempts", "backoff", "body", "body_sum", "created", "damage", "digest", "due", "ended", "expires", "fingerprint",
         "fired", "flow", "group", "headers", "id", "input", "keep", "key", "lane", "level", "near", "needs", "node", "node_name", "origin",
-        "outcome", "phase", "position", "principal", "priority", "progress", "reason", "result", "reuse", "run", "schedule", "sequence",
-        "service", "since", "started", "state",
+        "outcome", "phase", "position", "principal", "priority", "progress", "reason", "result", "reuse", "reused", "run", "schedule",
+        "sequence", "service", "since", "started", "state",
         "stored_settings", "story", "streamed", "template", "trace", "waited", "worker",
     )  # fmt: skip
 
@@ -95,6 +95,7 @@ class Job:
         self.sequence = 0  # order of acceptance
         self.started = 0.0
         self.worker = ""  # the worker that runs it
+        self.reused = False  # the last attempt was answered from the memo store
         self.progress: Row | None = None  # of the running attempt, as its worker reported it
         self.lane: bytes | None = None  # in which it was passed to the broker, if its service has limits
         self.waited = 0.0  # seconds between attempts, since it was submitted or reopened

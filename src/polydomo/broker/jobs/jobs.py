@@ -355,6 +355,7 @@ class Jobs:
         job.started = self.runner.now()
         job.worker = ""
         job.progress = None
+        job.reused = False
         self.parts.begin(job)
         if job.template and job.input is None:
             self._gather(job)

@@ -8,6 +8,7 @@ Each distinct body has one run at a time (``shared_runs``), whose reply is store
 from hashlib import blake2b
 from typing import Final
 
+from polydomo.broker.jobs.job import Job
 from polydomo.broker.sharing.shared_runs import RunOwner, SharedRuns
 from polydomo.broker.state import State
 from polydomo.model.broker_api import BrokerApi
@@ -77,11 +78,17 @@ class Memoiser(RunOwner):
         if kept is not None:
             self.hits += 1
             state.recorder.memoised(request, "hit")
+            if isinstance(request.ref, Job):
+                request.ref.reused = True
             runs.broker.final(runs.worker, request.token, kept)
         else:
-            self.misses += 1
-            state.recorder.memoised(request, "miss")
-            runs.start(key, request, needs_worker, request.service.name, request.body)
+            self._run(key, request, needs_worker)
+
+    def _run(self, key: bytes, request: Request, needs_worker: bool) -> None:
+        """A worker runs it. The journal gets its row here and nowhere else, so that no run is without one."""
+        self.misses += 1
+        self.state.recorder.memoised(request, "miss")
+        self.runs.start(key, request, needs_worker, request.service.name, request.body)
 
     def on_reply(self, run: SharedRun, body: bytes) -> None:
         """Stores the reply. Failures are not stored, so the next request runs again, nor is a flow that a worker answered with: it belongs

@@ -90,7 +90,8 @@ def repeated(rule: AuditRule, rows: Iterable[Row]) -> list[Breach]:
 
 
 def of_nodes(rows: Iterable[Row]) -> list[Breach]:
-    """Nodes of flows that were released too early, or ended twice. A violation belongs to the run of its last row."""
+    """Nodes of flows that were released too early, ended twice, or ran although their result was reused. A violation belongs to the run of
+    its last row."""
     found = []
     for rule, several, what in early_or_repeated(rows):
         proof = [(row["run"], row["seq"]) for row in several[-MAX_PROOF:]]

@@ -25,6 +25,12 @@ WORDS = {
     "removing": "is removed",
 }
 
+LOOKUPS = {
+    "hit": "the stored result of an equal call is used",
+    "miss": "no equal call has a stored result, so a worker runs it",
+    "joined": "it waits for an equal call that runs",
+}
+
 
 @dataclass
 class NodeTimes:
@@ -80,7 +86,7 @@ def critical_path(rows: list[Row]) -> list[NodeTimes]:
     """From the node that ended last, back to the one it waited for longest, and so on; in the order of time. ``rows`` are in order."""
     nodes: dict[int, NodeTimes] = {}
     for row in rows:
-        if row["event"] == schema.FLOW:
+        if row["event"] in (schema.FLOW, schema.MEMO):
             continue
         node = nodes.setdefault(row["node"], NodeTimes(row["node"]))
         node.name = row["name"] or node.name
@@ -139,6 +145,8 @@ def _text(row: Row) -> str:
             return f"started{owner} with {counted(row['nodes'], 'node')}"
         return f"{WORDS.get(outcome, outcome)}{reason}"
     node = f"{row['name'] or row['node']}"
+    if row["event"] == schema.MEMO:
+        return f"{node}: {LOOKUPS.get(outcome, outcome)}"
     if row["event"] == schema.NODE:
         if row["needs"]:
             return f"{node} is {outcome}, as node {row['needs']}, which replaces it"

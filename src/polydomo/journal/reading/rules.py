@@ -330,6 +330,12 @@ RULES = (
         FLOWS,
     ),
     AuditRule(
+        "reused-node-not-run",
+        "A node of a flow whose result was reused is not run: after the hit in the memo store, no worker gets it.",
+        REQUESTS,
+        FLOWS,
+    ),
+    AuditRule(
         "no-hole",
         "Every row of a run is present, or another row states that it is missing.",
         REQUESTS,

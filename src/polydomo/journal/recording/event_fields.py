@@ -3,6 +3,7 @@
 from polydomo.broker.flows.events import FlowEvent
 from polydomo.broker.flows.flow import NodeEnd
 from polydomo.broker.jobs.events import JobEvent
+from polydomo.broker.jobs.job import Job
 from polydomo.broker.topics.logs import LogRecord
 from polydomo.journal.recording.chunk import services_of
 from polydomo.model.records import Request, Session, Worker
@@ -18,6 +19,18 @@ def of_request(request: Request) -> Fields:
         "service": request.service.name,
         "number": request.number,
     }
+
+
+def of_lookup(request: Request, how: str) -> Fields:
+    """A request for which the memo store was asked. If it is an attempt of a node, the row is about the node, too."""
+    fields = of_request(request)
+    fields["outcome"] = how
+    job = request.ref
+    if request.session.is_internal and isinstance(job, Job):
+        fields["job"] = job.id
+        if job.flow:
+            fields.update(flow=job.flow, node=job.node, name=job.node_name)
+    return fields
 
 
 def of_denial(session: Session, principal: str, name: str, reason: str) -> Fields:

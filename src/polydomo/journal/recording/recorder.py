@@ -471,7 +471,7 @@ class JournalRecorder(Recorder):
     def memoised(self, request: Request, how: str) -> None:
         self.inner.memoised(request, how)
         if self.levels.of(request.service.name) != OFF:
-            self._step(schema.MEMO, outcome=how, **event_fields.of_request(request))
+            self._step(schema.MEMO, **event_fields.of_lookup(request, how))
 
     def keyed(self, request: Request, how: str, key: bytes, run: int) -> None:
         self.inner.keyed(request, how, key, run)

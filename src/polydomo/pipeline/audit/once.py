@@ -1,5 +1,5 @@
 """Checks what concerns all runs and brokers: events that must happen only once (the outcome of a durable job, a run of a schedule), and
-the order of the nodes of flows.
+the order and the reuse of the nodes of flows.
 
 ``_polydomo/once`` holds the saved events, a file per hour, ``breaches.parquet`` with all breaches, and ``facts.json`` with the hours in
 which they are published. No event is earlier than the submission of its job or the time at which its schedule was due, so a new row
@@ -33,18 +33,18 @@ _BY_ID = {rule.id: rule for rule in _RULES}
 _WHICH = " ".join(
     f"WHEN {looked_at(rule)} AND once != '' AND {rule.broken} THEN '{rule.id}'" for rule in _RULES if rule.shape == ONCE
 )
-_OF_FLOW = "event IN ('job', 'node') AND flow != '' AND position > 0"
+_OF_FLOW = "flow != '' AND (event IN ('job', 'node') AND position > 0 OR event = 'memo' OR code = 'reused')"
 ROWS = f"""
 SELECT * FROM (SELECT once, CASE {_WHICH} END AS rule, broker, run, seq, time, created, IF({_OF_FLOW}, flow, '') AS flow, event, outcome,
-    node, needs, position, since, nodes
+    code, node, needs, position, since, nodes
     FROM (SELECT *, '{schema.MESSAGES}' AS kind FROM {{messages}} WHERE once != '' OR {_OF_FLOW})) WHERE rule IS NOT NULL OR flow != ''
 """
 SHAPE = pa.schema(
     [
         ("once", pa.string()), ("rule", pa.string()), ("broker", pa.string()), ("run", pa.int64()), ("seq", pa.int64()),
         ("time", pa.timestamp("us", "UTC")), ("created", pa.timestamp("us", "UTC")), ("flow", pa.string()), ("event", pa.string()),
-        ("outcome", pa.string()), ("node", pa.int64()), ("needs", pa.string()), ("position", pa.int64()), ("since", pa.int64()),
-        ("nodes", pa.int64()),
+        ("outcome", pa.string()), ("code", pa.string()), ("node", pa.int64()), ("needs", pa.string()),
+        ("position", pa.int64()), ("since", pa.int64()), ("nodes", pa.int64()),
     ]
 )  # fmt: skip
 
