@@ -16,6 +16,7 @@ REFUSED = "refused"  # a limit was reached, or the name is not allowed
 SHUTDOWN = "shutdown"  # the broker is shutting down
 DENIED = "denied"  # the client's principal lacks the right
 OUTCOMES = (OK, NO_WORKER, TIMEOUT, GAVE_UP, INTERRUPTED, FAILED, TOO_LARGE, CANCELLED, REFUSED, SHUTDOWN, DENIED)
+REUSED = "reused"  # in the journal, of a job: the stored reply to an equal call is its result
 KEY_REUSED = "key-reused"  # code of a failure: an open request has this key and another body
 CLIENT_CANCELLED = "cancelled by the client"  # reasons
 CLIENT_TIMEOUT = "the client's timeout passed"

@@ -5,6 +5,7 @@ from typing import Final
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import REOPENED, Job
 from polydomo.model.json_form import iso_time
+from polydomo.model.outcomes import REUSED
 
 # What happened. An outcome is the state in which the job ended: done, dead or cancelled.
 ACCEPTED: Final = "accepted"  # the job is stored
@@ -13,8 +14,6 @@ FIRED: Final = "fired"  # a schedule submitted a job
 SKIPPED: Final = "skipped"  # a schedule left out a run that was missed
 LEADS: Final = "leads"  # this broker runs the jobs of the store from now on
 FOLLOWS: Final = "follows"  # another broker does
-
-REUSED: Final = "reused"  # the code of a job whose result is the stored reply to an equal call
 
 
 class JobEvent:

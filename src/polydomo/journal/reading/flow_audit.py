@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from polydomo.broker.jobs.events import REUSED
 from polydomo.journal import schema
 from polydomo.journal.ids import run_name
 from polydomo.model.flows.needs import needs_of
+from polydomo.model.outcomes import REUSED
 
 Row = dict[str, Any]
 

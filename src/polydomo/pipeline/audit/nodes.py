@@ -8,11 +8,11 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any
 
-from polydomo.broker.jobs.events import REUSED
 from polydomo.journal.reading.audit import MAX_PROOF
 from polydomo.journal.reading.flow_audit import AFTER_NEEDS, ENDS, HIT, ONE_OUTCOME, RELEASES, REUSED_NOT_RUN
 from polydomo.journal.schema import JOB, MEMO
 from polydomo.model.flows.needs import needs_of
+from polydomo.model.outcomes import REUSED
 
 Row = dict[str, Any]
 
