@@ -1,6 +1,6 @@
 """Generates journals of any size, as brokers would have written them: several brokers, chains, bridges, retries, losses, requests
-that end in the queue, durable jobs, schedules, memoised services, requests with a key, principals, a broker that is killed, and, on
-request, breaches of every rule.
+that end in the queue, durable jobs, flows, schedules, memoised services, requests with a key, principals, a broker that is killed, and,
+on request, breaches of every rule.
 
     python -m bench.generate_journal DIR --million 10 --seed 1 --breaches 3
 
@@ -97,20 +97,20 @@ def principal(connection: Array) -> pa.Array:
     return words(np.where(connection > 0, connection % len(PRINCIPALS), 0), PRINCIPALS)
 
 
-def job_ids(life: Life, created: Array, job: Array) -> Array:
-    """The ids of jobs; empty for job 0."""
-    return np.where(job > 0, ids(created // 1000, life.run, job), b"")
+def job_ids(life: Life, created: Array, home: Array, job: Array) -> Array:
+    """The ids of jobs or flows; empty for number 0."""
+    return np.where(job > 0, ids(created // 1000, np.where(home > 0, home, life.run), job), b"")
 
 
 def job_columns(life: Life, jobs: dict[str, Array], rows: dict[str, Array]) -> dict[str, Any]:
-    """The columns of events of jobs and schedules."""
+    """The columns of events of jobs, flows and schedules."""
     job = {name: values[rows["extra"]] for name, values in jobs.items()}
-    named_ids = job_ids(life, job["created"], job["job"])
+    named_ids = job_ids(life, job["created"], job["home"], job["job"])
     schedule = f"nightly {life.name} {life.run:x}"
     due = np.char.add(f"{schedule} ".encode(), job["created"].astype("S20"))
-    once = np.select(
-        [job["once"] == ONCE_JOB, job["once"] == ONCE_SCHEDULE], [named_ids.astype("S64"), due.astype("S64")], b""
-    )
+    again = np.where(job["reopened"] > 0, np.char.add(b" ", job["reopened"].astype("S12")), b"")
+    outcome = np.char.add(named_ids, again).astype("S64")
+    once = np.select([job["once"] == ONCE_JOB, job["once"] == ONCE_SCHEDULE], [outcome, due.astype("S64")], b"")
     keys = np.where(job["key"] > 0, np.char.add(b"key-", job["key"].astype("S12")), b"")
     connection = np.where(rows["extra"] > 0, job["client"], rows["connection"])
     return {
@@ -118,6 +118,9 @@ def job_columns(life: Life, jobs: dict[str, Array], rows: dict[str, Array]) -> d
         "schedule": words(job["schedule"], ["", schedule]),
         "code": words(job["code"], CODES), "wait_us": job["wait"], "created": times(job["created"]), "once": text(once),
         "principal": principal(connection),
+        "flow": text(job_ids(life, job["flow_created"], job["home"], job["flow"])),
+        "name": words(job["name"], life.texts), "needs": words(job["needs"], life.texts),
+        **{name: job[name] for name in ("node", "position", "since", "nodes")},
     }  # fmt: skip
 
 
@@ -178,6 +181,8 @@ _UNNAMED = [
         schema.DISCONNECTED,
         schema.STALE,
         schema.PUBLISHED,
+        schema.FLOW,
+        schema.NODE,
     )
 ]
 
@@ -224,7 +229,8 @@ def record_table(life: Life, made: Made, number: Array, seq: Array, parents: Arr
         "worker_principal": principal(held),
     }
     if r["job"].any():
-        given["job"] = text(job_ids(life, made.created[r["job"]], r["job"]))
+        created, home = made.of_jobs("created"), made.of_jobs("home")
+        given["job"] = text(job_ids(life, created[r["job"]], home[r["job"]], r["job"]))
     if parents is not None:
         given["parent"] = pa.array(np.concatenate([np.array([b""]), parents])[r["child"]].astype("S26")).cast(
             pa.string()
@@ -287,12 +293,15 @@ def generate(
     planted: list[Any] = []
     crossing = None
     parents = None
+    moving: list[Any] = []
     written = 0
     for life in lives:
         life.visitors = crossing
+        life.taken_over = moving
         made = make(life, dice, plant)
         written += write(directory, life, made, parents, segment_rows)
         planted += made.planted
+        moving = made.moving
         crossing = parents = None
         if made.leaving is not None:
             parents = ids(made.leaving.pop("ms"), life.run, made.leaving.pop("number"))

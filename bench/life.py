@@ -26,6 +26,7 @@ SILENCE, INFO = "silence", "info"  # the outcome of a worker that was lost witho
 OUTCOMES = [
     "", OK, FAILED, NO_WORKER, SILENCE, INTERRUPTED, INFO, CANCELLED,
     "hit", "miss", "joined", "accepted", "retry", "done", "dead", "cancelled", "fired", "skipped", "first",
+    "started", "retrying", "reopened", "cancelling",
 ]  # fmt: skip
 REASONS = [
     "",
@@ -39,8 +40,9 @@ REASONS = [
     "the client has left",
     "no more attempts",
     "an operator cancelled it",
+    "a node that it needs has failed",
 ]
-ORIGINS = ["", "job", "request", "titanic", "schedule"]
+ORIGINS = ["", "job", "request", "titanic", "schedule", "flow"]
 CODES = ["", OK, FAILED, CANCELLED]
 LEVELS = ["", "requests", "messages"]
 TOPICS = ["", "status.echo", "status.resize", "load.index"]
@@ -66,8 +68,12 @@ RECORD_FIELDS = (
     "number service last_service client worker accepted first dispatched partial ended attempts max_attempts dispatches hops partials "
     "request_bytes reply_bytes outcome reason child wrong_total job"
 ).split()
-# Columns of an event of a job, a schedule or a key.
-JOB_FIELDS = "job created key client origin schedule code wait once".split()
+# Columns of an event of a job, a flow, a schedule or a key. ``home`` is the run whose number the ids of its flow and its jobs have, 0 if it
+# is the run of the row. ``name`` and ``needs`` are places in ``Life.texts``.
+JOB_FIELDS = (
+    "job created key client origin schedule code wait once reopened home flow flow_created node name needs position since nodes"
+).split()
+FLOW_JOBS = 1 << 18  # the first number of jobs of flows
 
 
 @dataclass
@@ -115,6 +121,8 @@ class Life:
     visitors: dict[str, Array] | None = (
         None  # requests that come over a bridge: service, accepted, ended, parent (run, number, ms)
     )
+    taken_over: list[Any] = field(default_factory=list)  # the rest of flows of another broker (``flow_lives.Played``)
+    texts: list[str] = field(default_factory=lambda: [""])  # that rows name by their place
 
     @property
     def times(self) -> tuple[int, int]:
@@ -148,12 +156,12 @@ class Made:
     planted: list[tuple[str, int, dict[str, Any]]]
     leaving: dict[str, Array] | None  # what crosses the bridge
     lost: tuple[int, int] = (0, 0)  # rows that a killed broker had counted and not written
+    moving: list[Any] = field(default_factory=list)  # what the next broker takes over
 
-    @property
-    def created(self) -> Array:
-        """When each job was submitted, by its number."""
+    def of_jobs(self, name: str) -> Array:
+        """A column that all rows about a job have in common, by its number."""
         found = np.zeros(int(self.jobs["job"].max()) + 1, np.int64)
-        found[self.jobs["job"]] = self.jobs["created"]
+        found[self.jobs["job"]] = self.jobs[name]
         return found
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from bench.durable_lives import durable
+from bench.flow_lives import flows
 from bench.life import (
     ABSENT,
     CLIENTS,
@@ -82,15 +83,20 @@ class _Making:
         self.next_number = memoised(self.life, self.dice, self.rows, self.records, self.next_number)
         self.next_number, again = durable(self.life, self.dice, self.rows, self.records, self.jobs, self.next_number)
         self.next_number = keyed(self.life, self.rows, self.records, self.jobs, self.next_number)
+        self.next_number, early, moving = flows(
+            self.life, self.dice, self.rows, self.records, self.jobs, self.next_number, moves=self.life.bridge
+        )
         leaving = self._bridge()
         planted, changes = self._broken(plant)
-        planted += again
+        planted += [*again, *early]
         if self.life.loses:
             at = np.array([(self.start + self.end) // 2])
             self.rows.add(t=at, event=EV[schema.MISSING], order=98, reason=7, covers_run=self.life.run)
         if not self.life.killed:
             self.rows.add(t=np.array([self.end + 10_000_000]), event=EV[schema.STOPPED], order=99)
-        return finish(self.life, self.rows.done(), self.records.done(), self.jobs.done(), changes, planted, leaving)
+        made = finish(self.life, self.rows.done(), self.records.done(), self.jobs.done(), changes, planted, leaving)
+        made.moving = moving
+        return made
 
     def _draw(self) -> None:
         """Draws the requests: service, time, client and fate."""

@@ -48,6 +48,9 @@ COMPARED = {
     "jobs": "job broker run seq service origin key principal schedule submitted ended total_us attempts backoff_us state outcome reason "
     "result_bytes",
     "job_events": "time broker run seq event job service principal schedule attempt outcome reason wait_us submitted bytes",
+    "flows": "flow name key principal broker run seq started ended total_us state reason nodes done dead skipped cancelled open_us "
+    "critical_nodes slowest slowest_us",
+    "flow_nodes": "flow broker run seq node name service job state released ended open_us attempts needs after critical critical_us",
 }
 PERCENTILES = {
     "services": "wait_p50_us wait_p99_us total_p50_us total_p90_us total_p99_us total_p999_us",
@@ -56,7 +59,8 @@ PERCENTILES = {
 }
 TEXTS = (
     "request broker service last_service client_peer worker_protocol outcome reason parent far_broker far_protocol ending kind source "
-    "target topic rule level client_protocol protocol principal worker_principal job memo keyed origin key schedule state event"
+    "target topic rule level client_protocol protocol principal worker_principal job memo keyed origin key schedule state event "
+    "flow name needs slowest"
 ).split()
 KEYS = {
     "services": '"window", seconds, broker, service',
@@ -202,7 +206,7 @@ def compare(con: Any, tables: str) -> dict[str, int]:
 
 def _cast(column: str) -> str:
     """The same type on both sides."""
-    if column in ("window", "time", "accepted", "ended", "began", "arrived", "submitted"):
+    if column in ("window", "time", "accepted", "ended", "began", "arrived", "submitted", "started", "released"):
         return f'epoch_us("{column}") AS "{column}"'
     if column.endswith("_histogram"):
         return f"list_sort(map_entries(CAST({column} AS MAP(INT, BIGINT)))) AS {column}"

@@ -47,7 +47,8 @@ def plant(
     next_number: int,
     dice: np.random.Generator,
 ) -> tuple[Planted, Changes]:
-    """Breaks every rule ``life.breaches`` times, each in a way that breaks no other. There are no flows, and so none of their rules."""
+    """Breaks every rule ``life.breaches`` times, each in a way that breaks no other. ``flow_lives`` and ``durable_lives`` break the rules
+    over all runs."""
     run = life.run
     planted: Planted = []
     pools = {name: iter(dice.permutation(np.flatnonzero(mask))) for name, mask in masks.items()}

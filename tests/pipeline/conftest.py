@@ -32,6 +32,7 @@ SMALL = (
     "test_catalog.py",
     "test_delta.py",
     "test_explain.py",
+    "test_generated_journal.py",
 )  # in every run; the others are long forms
 
 
