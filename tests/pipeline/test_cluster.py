@@ -2,9 +2,11 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import IO
 import pytest
 
 from bench.generate_journal import generate
+from bench.pipeline import family
 from tests.pipeline.comparing import content
 
 pytest.importorskip("pyspark")
@@ -21,6 +24,11 @@ from polydomo.pipeline import java
 from polydomo.pipeline.tables import TABLES
 
 WAIT = 120.0
+MASTER = ("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+WORKER = (
+    *("org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1"),
+    *("-c", "1", "-m", "1g", "--webui-port", "0"),
+)
 
 
 def hear(stream: IO[str], said: "Queue[str]") -> None:
@@ -85,22 +93,10 @@ def test_a_standalone_cluster_gives_the_same_tables(tmp_path: Path) -> None:
     journals = [str(tmp_path / "journal" / name) for name in facts["brokers"]]
     verdict = pipeline(journals, tmp_path / "here").splitlines()[-1]
     assert f"{len(facts['planted'])} breaches" in verdict
-    master = ("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-    worker = (
-        "org.apache.spark.deploy.worker.Worker",
-        "--host",
-        "127.0.0.1",
-        "-c",
-        "1",
-        "-m",
-        "1g",
-        "--webui-port",
-        "0",
-    )
-    with daemon(*master, until=r"spark://127\.0\.0\.1:[1-9]\d*", scratch=tmp_path) as url:
+    with daemon(*MASTER, until=r"spark://127\.0\.0\.1:[1-9]\d*", scratch=tmp_path) as url:
         with (
-            daemon(*worker, "-d", str(tmp_path / "w1"), url, until="Successfully registered", scratch=tmp_path),
-            daemon(*worker, "-d", str(tmp_path / "w2"), url, until="Successfully registered", scratch=tmp_path),
+            daemon(*WORKER, "-d", str(tmp_path / "w1"), url, until="Successfully registered", scratch=tmp_path),
+            daemon(*WORKER, "-d", str(tmp_path / "w2"), url, until="Successfully registered", scratch=tmp_path),
         ):
             there = pipeline(journals, tmp_path / "there", "--master", url, "--conf", "spark.executor.memory=600m")
             submitted(url, journals[0], tmp_path)
@@ -112,6 +108,47 @@ def test_a_standalone_cluster_gives_the_same_tables(tmp_path: Path) -> None:
     alone = content(tmp_path / "submitted")
     pipeline(journals[:1], tmp_path / "one")
     assert alone == content(tmp_path / "one")
+
+
+def started(root: int, *words: str) -> list[int]:
+    """The processes below ``root`` whose command has these words."""
+    found = []
+    for process in family(root):
+        try:
+            command = Path(f"/proc/{process}/cmdline").read_text().split("\0")
+        except OSError:
+            continue
+        if all(word in command for word in words):
+            found.append(process)
+    return found
+
+
+@pytest.mark.long
+def test_a_worker_that_is_killed_with_its_executor_changes_no_row(tmp_path: Path) -> None:
+    facts = generate(tmp_path / "journal", 4_000, seed=5, breaches=1, seconds=600)
+    journals = [str(tmp_path / "journal" / name) for name in facts["brokers"]]
+    pipeline(journals, tmp_path / "here")
+    given = [word for journal in journals for word in ("--journal", journal)]
+    with daemon(*MASTER, until=r"spark://127\.0\.0\.1:[1-9]\d*", scratch=tmp_path) as url:
+        with (
+            daemon(*WORKER, "-d", str(tmp_path / "w1"), url, until="Successfully registered", scratch=tmp_path),
+            daemon(*WORKER, "-d", str(tmp_path / "w2"), url, until="Successfully registered", scratch=tmp_path),
+        ):
+            (worker,) = started(os.getpid(), "org.apache.spark.deploy.worker.Worker", str(tmp_path / "w1"))
+            command = [sys.executable, "-m", "polydomo", "pipeline", "run", *given, "--tables", str(tmp_path / "there")]
+            command += ["--master", url, "--conf", "spark.executor.memory=600m"]
+            with subprocess.Popen(command, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}) as run:
+                end = time.monotonic() + WAIT
+                while not list((tmp_path / "there").glob("_polydomo/staging/*/_parts")):
+                    assert run.poll() is None and time.monotonic() < end
+                    time.sleep(0.05)
+                executors = started(worker, "org.apache.spark.executor.CoarseGrainedExecutorBackend")
+                for process in (worker, *executors):
+                    os.kill(process, signal.SIGKILL)
+                assert executors and run.wait(600) == 0
+    apart, together = content(tmp_path / "there"), content(tmp_path / "here")
+    for table in TABLES:
+        assert apart[table] == together[table], table
 
 
 def submitted(url: str, journal: str, scratch: Path) -> None:

@@ -40,7 +40,6 @@ QUIET = {
     "spark.scheduler.mode": "FAIR",
     # compiled code of all queries of a run is kept for the next batch of a stream
     "spark.sql.codegen.cache.maxEntries": "2000",
-    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 # On one machine a plan with few partitions needs no adapting, which would plan every stage again. Nor does
@@ -49,6 +48,8 @@ LOCAL = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     "spark.sql.lightweightPlanChangeValidation": "false",
+    # A task puts its files at their place itself. On a cluster, an executor may be lost right after that, and another one repeats the task.
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
 }
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 # For small batches: compiling quickly costs less than compiling well.
