@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 
 import polydomo
 import polydomo.testing
-from polydomo.errors import CallFailed
+from polydomo.errors import CallError, CallFailed
 from polydomo.spark.sql_query import QueryLimits
 from polydomo.spark.sql_service import SqlService
 from tests.plain_http import http_client
@@ -186,6 +186,10 @@ REFUSED = [
     f"SELECT from_xml('<a><b>1</b></a>', 'b INT', {XSD})",
     f"SELECT schema_of_xml('<a><b>1</b></a>', {XSD})",
     "SELECT from_protobuf(X'00', 'm', '/etc/hostname')",
+    """SELECT from_avro(X'00', '"string"', map('avroSchemaUrl', '/etc/hostname'))""",
+    """SELECT xpath_string('<!DOCTYPE a SYSTEM "http://127.0.0.1:9/"><a/>', 'a')""",
+    "SELECT `xpath`('<a><b>1</b></a>', 'a/b/text()')",
+    "SELECT ${env:HOME}",
 ]
 
 
@@ -238,6 +242,12 @@ def test_queries_are_allowed_however_they_are_written(served: polydomo.testing.B
     assert summary["rows"] >= 1 and parts
 
 
+def test_a_query_does_not_read_the_environment_or_settings(served: polydomo.testing.Broker) -> None:
+    sql = "SELECT '${env:PATH}' AS a, '${system:user.dir}' AS b, '${spark.driver.host}' AS c, '${hiveconf:spark.master}' AS d"
+    parts = ask(served.url, json.dumps({"sql": sql, "format": "jsonl"}))[0]
+    assert all(value.startswith("${") for value in json.loads(b"".join(parts)).values())
+
+
 def test_columns_of_any_name_reach_the_client(served: polydomo.testing.Broker) -> None:
     sql = "SELECT 1.5, 'a' AS `x.y`, 2 AS n, 3 AS n"
     (csv,) = {b"".join(ask(served.url, json.dumps({"sql": sql, "format": "csv"}))[0])}
@@ -282,6 +292,43 @@ def test_the_service_returns_with_a_new_session_when_spark_runs_out_of_memory(tm
             serving.terminate()
             logged = serving.communicate(timeout=PATIENCE)[1]
             assert serving.returncode == 0 and "Traceback" not in logged, logged
+        finally:
+            serving.kill()
+            serving.wait()
+
+
+def is_answered(url: str, sql: str) -> bool:
+    try:
+        return bool(ask(url, sql)[1]["rows"] == 1)
+    except CallError:
+        return False
+
+
+STUCK = """SELECT aggregate(sequence(1, 500000), 0L,
+    (a, x) -> aggregate(sequence(1, 500000), a, (b, y) -> b + x * y % 7)) AS n FROM """
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rows", ["range(1)", "VALUES (1) AS one(n)"])
+def test_the_service_returns_when_queries_cannot_be_cancelled(tmp_path: Path, rows: str) -> None:
+    """One expression over one row, which takes hours: in a task, or in the driver, which computes such values as it plans."""
+    pq.write_table(pa.table({"word": ["a", "b", "a"]}), tmp_path / "words.parquet")
+    limited = [sys.executable, str(Path(__file__).parents[1] / "with_limits.py"), "SQL_STUCK=3", "spark", "serve"]
+    given = ["--table", f"words={tmp_path}", "--max-time", "2s", "--concurrency", "2", "--to"]
+    with polydomo.testing.broker(settings={"queue_expiry": PATIENCE}) as broker:
+        serving = subprocess.Popen([*limited, *given, broker.url], stderr=subprocess.PIPE, text=True)
+        try:
+            broker.wait_for("spark.sql", 2, timeout=PATIENCE)
+            with polydomo.Client(broker.url, timeout=PATIENCE) as client:
+                for handle in [client.submit("spark.sql", STUCK + rows) for _ in range(2)]:
+                    with pytest.raises(CallError, match=r"took longer than 2 s|JVM has ended"):
+                        handle.result()
+            end = time.monotonic() + PATIENCE
+            while not is_answered(broker.url, "SELECT count(*) AS n FROM words"):  # by the new session
+                assert time.monotonic() < end
+            serving.terminate()
+            logged = serving.communicate(timeout=PATIENCE)[1]
+            assert serving.returncode == 0 and "ending Spark's JVM" in logged, logged
         finally:
             serving.kill()
             serving.wait()

@@ -30,8 +30,8 @@ def serve(
 ) -> None:
     """Warms up Spark, offers the service, and serves until SIGTERM or SIGINT.
 
-    If Spark's JVM ends, for example because a query needed too much memory, the worker leaves the broker, so that requests are queued or go
-    to another worker. It returns with a new session.
+    If Spark's JVM ends, for example because a query needed too much memory or could not be cancelled, the worker leaves the broker, so that
+    requests are queued or go to another worker. It returns with a new session.
     """
     spark = open_session()
     backoff = ReconnectDelay(*SQL_RESTART)
@@ -53,7 +53,7 @@ def _serve_session(
     spark: "SparkSession", to: str, service: str, concurrency: int, limits: QueryLimits | None, writable: bool
 ) -> bool:
     """Returns whether the JVM ended; False after a signal."""
-    function = SqlService(spark, limits, writable, concurrency)
+    function = SqlService(spark, limits, writable, concurrency, ends_jvm=True)
     function.warm_up()
     worker = Worker(to, concurrency=concurrency)
     worker.add(service, function.__call__, schema=function.schema)

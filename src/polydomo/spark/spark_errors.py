@@ -9,7 +9,7 @@ from polydomo.limits import SQL_LAST_WORDS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ENDED = "Spark's JVM has ended, probably because a query needed more memory than it has; the service restarts it"
+ENDED = "Spark's JVM has ended, probably because a query needed more memory than it has, or could not be cancelled; the service restarts it"
 _CODE = re.compile(r"^\[[A-Z_.]+\] ")
 
 

@@ -19,7 +19,8 @@ MAX_NODES: Final = 10_000  # of a plan
 # Functions that call methods of the JVM, open files or addresses that their arguments name, or reveal paths.
 REACH_OUTSIDE: Final = frozenset(
     "reflect java_method try_reflect input_file_name input_file_block_start input_file_block_length "
-    "from_xml schema_of_xml from_protobuf to_protobuf".split()
+    "from_xml schema_of_xml from_protobuf to_protobuf from_avro to_avro schema_of_avro "
+    "xpath xpath_boolean xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short xpath_string".split()
 )
 # Statements other than queries. None of them changes anything or runs a query.
 STATEMENTS: Final = frozenset(
@@ -55,6 +56,8 @@ class Guard:
         session: Any = spark._jsparkSession
         self._state: Any = session.sessionState()
         spark.conf.set("spark.sql.runSQLOnFiles", "false")
+        # otherwise the parser replaces ${env:NAME}, ${system:NAME} and ${spark.NAME} in the text of a statement
+        spark.conf.set("spark.sql.variable.substitute", "false")
         registry = self._state.functionRegistry()
         for function in list(items(registry.listFunction())):
             if function.funcName() in REACH_OUTSIDE:

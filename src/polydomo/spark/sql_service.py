@@ -5,6 +5,7 @@ result. A query is a group of Spark jobs in its own scheduler pool. It is cancel
 """
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -12,10 +13,10 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import CallFailed
-from polydomo.limits import SQL_BATCH_ROWS, SQL_LAST_WORDS, SQL_LEAST_ROWS, SQL_LOOK
+from polydomo.limits import SQL_BATCH_ROWS, SQL_LAST_WORDS, SQL_LEAST_ROWS, SQL_LOOK, SQL_STUCK
 from polydomo.spark import sql_formats
 from polydomo.spark.row_bodies import to_json
-from polydomo.spark.spark_errors import failure, has_ended, said
+from polydomo.spark.spark_errors import failure, has_ended, jvm_process, said
 from polydomo.spark.sql_guard import Guard
 from polydomo.spark.sql_query import HTML, MEDIA, Query, QueryLimits
 from polydomo.worker.call import Call
@@ -47,10 +48,13 @@ class SqlService:
         limits: QueryLimits | None = None,
         writable: bool = False,
         concurrency: int = 4,
+        ends_jvm: bool = False,
     ) -> None:
+        """``ends_jvm``: whether Spark's JVM is ended if a query cannot be cancelled; then the caller opens a new session."""
         self._spark = spark
         self._limits = limits or QueryLimits()
         self._guard = None if writable else Guard(spark)
+        self._ends_jvm = ends_jvm
         self._pools: queue.SimpleQueue[str] = queue.SimpleQueue()
         for n in range(concurrency):
             # Pools share the cores fairly; jobs of one pool would run one after the other.
@@ -86,7 +90,7 @@ class SqlService:
     def _run(self, query: Query, call: Call, pool: str) -> Generator[bytes, None, bytes]:
         began = time.monotonic()
         group = f"polydomo-{call.request or id(call)}"
-        watch = Watch(self._spark, group, call, self._limits.seconds)
+        watch = Watch(self._spark, group, call, self._limits.seconds, self._ends_jvm)
         watch.start()
         rows = size = 0
         schema: Any = None
@@ -172,10 +176,15 @@ class SqlService:
 
 
 class Watch(threading.Thread):
-    """Cancels a query when its timeout passes or its client disconnects."""
+    """Cancels a query when its timeout passes or its client disconnects.
 
-    def __init__(self, spark: "SparkSession", group: str, call: Call, seconds: float) -> None:
+    Spark ends a query only where its code looks for that; an expression that takes hours does not. Such queries would take all cores, and
+    all threads of the service. So Spark's JVM is ended, with ``ends_jvm``, if a query has not stopped some time after it was cancelled.
+    """
+
+    def __init__(self, spark: "SparkSession", group: str, call: Call, seconds: float, ends_jvm: bool) -> None:
         super().__init__(name="polydomo-sql-watch", daemon=True)
+        self._ends_jvm = ends_jvm
         self._spark, self._group, self._call, self._seconds = spark, group, call, seconds
         self._over = threading.Event()
         self.reason: tuple[str, str] | None = None
@@ -190,12 +199,40 @@ class Watch(threading.Thread):
                 self._cancel("timeout", f"the query took longer than {self._seconds:g} s")
             elif self._call.cancelled:
                 self._cancel("cancelled", "the client disconnected")
+            if self.reason is not None:
+                break
+        else:
+            return
+        end = time.monotonic() + SQL_STUCK if self._ends_jvm else math.inf
+        while not self._over.wait(SQL_LOOK) or has_tasks(self._spark, self._group):
+            if time.monotonic() >= end:
+                end_jvm(self._group)
+                return
+            time.sleep(SQL_LOOK)
+            cancel(self._spark, self._group)
 
     def _cancel(self, code: str, text: str) -> None:
-        if self.reason is None:
-            log.info("query cancelled: %s (%s)", text, self._group)
+        log.info("query cancelled: %s (%s)", text, self._group)
         self.reason = (code, text)
         cancel(self._spark, self._group)
+
+
+def end_jvm(group: str) -> None:
+    process = jvm_process()
+    if process is not None and process.poll() is None:
+        log.error("a query still runs %g s after it was cancelled (%s): ending Spark's JVM", SQL_STUCK, group)
+        process.kill()
+
+
+def has_tasks(spark: "SparkSession", group: str) -> bool:
+    """Whether tasks of a query still run."""
+    tracker = spark.sparkContext.statusTracker()
+    try:
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    except Exception:  # the JVM has ended
+        return False
+    return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
 
 
 def cancel(spark: "SparkSession", group: str) -> None:
