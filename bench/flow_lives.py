@@ -1,11 +1,12 @@
 """Flows in generated journals: graphs of durable jobs for ``billing``.
 
 Chains, joins of many nodes, nodes that fail and what needs them is skipped, retries, cancelled flows, workers that answer with more nodes,
-and flows that another broker goes on with. Each flow is played node by node, in the order of time.
+nodes whose result
+is in the memo store, and flows that another broker goes on with. Each flow is played node by node, in the order of time.
 """
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from bench.life import (
     FLOW_JOBS,
     JOB_CLIENT,
     KEY_CLIENT,
+    LINT,
+    MEMO_CLIENT,
+    MEMO_STORE,
     MINUTE,
     O_RECORD,
     ORIGINS,
@@ -28,12 +32,13 @@ from bench.life import (
     visitor,
 )
 from polydomo.journal import schema
-from polydomo.journal.reading.flow_audit import AFTER_NEEDS, ONE_OUTCOME
+from polydomo.journal.reading.flow_audit import AFTER_NEEDS, HIT, ONE_OUTCOME, REUSED_NOT_RUN
 from polydomo.model.flows.needs import needs_text
+from polydomo.model.outcomes import REUSED
 
 FLOWS = 0.0005  # per request of the other services
-SHAPES = 9
-CHAIN, JOIN, FAILING, RETRIED, GROWING, STOPPED, LONG_CHAIN, MOVED, WIDE = range(SHAPES)
+SHAPES = 10
+CHAIN, JOIN, FAILING, RETRIED, GROWING, STOPPED, LONG_CHAIN, MOVED, WIDE, REUSING = range(SHAPES)
 GOES_ON = 20_000_000  # the time after which another broker has a flow that moves
 DONE, DEAD, SKIPPED, CANCELLED = "done", "dead", "skipped", "cancelled"
 _NEEDED_HAS_FAILED, _BY_HAND, _FAILS = 11, 10, 1  # REASONS
@@ -46,6 +51,7 @@ class Node:
     takes: int
     fails: int = 0  # so many attempts fail; 3 of them are the end
     grows: int = 0  # its worker answers with so many nodes
+    memo: str = ""  # what the memo store has for it: a hit, or a miss
     state: str = ""
     job: int = 0
     created: int = 0
@@ -68,6 +74,8 @@ class Row:
     about: dict[str, int] = field(default_factory=dict)
     needs: str = ""
     name: str = ""
+    service: int = BILLING
+    lookup: "Attempt | None" = None  # the request for which the memo store was asked
 
 
 @dataclass
@@ -79,6 +87,8 @@ class Attempt:
     job: int
     created: int
     failed: int
+    memo: str = ""
+    number: int = 0  # once it is written
 
 
 @dataclass
@@ -143,6 +153,9 @@ class _Flow:
             nodes[2].fails = 3
         elif self.shape == GROWING:
             nodes[1].grows = 3
+        elif self.shape == REUSING:
+            nodes[1].memo, nodes[3].memo = HIT, "miss"
+            nodes[1].takes = 7
         elif self.shape == MOVED:
             nodes[2].takes = 2 * GOES_ON
         return nodes
@@ -183,20 +196,18 @@ class _Flow:
             Row(t, schema.FLOW, what, about={**about, "nodes": len(self.nodes)}, name=f"flow {self.shape}")
         )
 
-    def _row(self, t: int, event: str, outcome: str, number: int, **more: "int | str") -> None:
+    def _row(self, t: int, event: str, outcome: str, number: int, needs: str = "", **more: int) -> None:
+        """A row about a node. ``more`` has columns of ``messages`` and of life.JOB_FIELDS."""
         node = self.nodes[number]
-        columns = {
-            name: int(more.pop(name)) for name in ("position", "since", "nodes", "code", "once", "wait") if name in more
-        }
-        about = self._about(node=number, **columns)
+        row = Row(t, event, outcome, needs=needs, name=f"step {number}", service=LINT if node.memo else BILLING)
+        row.attempt, row.size, row.reason = (more.pop(name, 0) for name in ("attempt", "size", "reason"))
+        row.about = self._about(node=number, **more)
         if event == schema.JOB:
-            about |= {
+            row.about |= {
                 "job": node.job, "created": node.created, "origin": ORIGINS.index("flow"), "reopened": node.reopened,
                 "client": 1 + self.number % (KEY_CLIENT - 1),
             }  # fmt: skip
-        needs = str(more.pop("needs", ""))
-        given = {name: int(value) for name, value in more.items()}
-        self.played.rows.append(Row(t, event, outcome, about=about, needs=needs, name=f"step {number}", **given))
+        self.played.rows.append(row)
 
     # --- what happens ---------------------------------------------------------------------------------------------------------
 
@@ -217,7 +228,15 @@ class _Flow:
         for attempt in range(1, min(3, fails + 1) + 1):
             failed = attempt <= fails
             ended = began + node.takes
-            self.played.attempts.append(Attempt(began, ended, node.job, node.created, int(failed)))
+            made = Attempt(began, ended, node.job, node.created, int(failed), node.memo)
+            self.played.attempts.append(made)
+            if node.memo:
+                about = self._about(node=number, job=node.job, created=node.created, client=JOB_CLIENT)
+                self.played.rows.append(
+                    Row(
+                        began + 2, schema.MEMO, node.memo, about=about, name=f"step {number}", service=LINT, lookup=made
+                    )
+                )
             if failed and attempt < 3:
                 self._row(
                     ended + 2,
@@ -241,7 +260,7 @@ class _Flow:
             return
         node.state = DEAD if dead else DONE
         self._ended(node)
-        code = CODES.index("failed" if dead else "ok")
+        code = CODES.index("failed" if dead else REUSED if node.memo == HIT else "ok")
         self._row(
             t, schema.JOB, node.state, number, attempt=attempts, code=code, once=ONCE_JOB, position=node.position, since=node.since,
             reason=9 if dead else 0, wait=1_000_000 * (attempts - 1), size=30,
@@ -361,30 +380,45 @@ class Flows:
         return place
 
     def write(self, played: list[Played]) -> None:
+        for attempt in [attempt for one in played for attempt in one.attempts]:
+            attempt.number, self.number = self.number, self.number + 1
+        for memo in ("", HIT, "miss"):
+            self._requests([attempt for one in played for attempt in one.attempts if attempt.memo == memo], memo)
         rows = [row for one in played for row in one.rows]
-        if rows:
-            names = {name for row in rows for name in row.about}
-            columns = {name: np.array([row.about.get(name, 0) for row in rows]) for name in names}
-            texts = {
-                "needs": np.array([self._text(row.needs) for row in rows]),
-                "name": np.array([self._text(row.name) for row in rows]),
-            }
-            extra = np.arange(self.jobs.count, self.jobs.count + len(rows))
-            self.jobs.add(**columns, **texts)
-            self.rows.add(
-                t=np.array([row.t for row in rows]), event=np.array([EV[row.event] for row in rows]), order=O_RECORD, service=BILLING,
-                attempt=np.array([row.attempt for row in rows]), size=np.array([row.size for row in rows]),
-                outcome=np.array([OUTCOMES.index(row.outcome) for row in rows]), reason=np.array([row.reason for row in rows]), extra=extra,
-            )  # fmt: skip
-        attempts = [attempt for one in played for attempt in one.attempts]
-        if attempts:
-            numbers = np.arange(self.number, self.number + len(attempts))
+        if not rows:
+            return
+        names = {name for row in rows for name in row.about}
+        columns = {name: np.array([row.about.get(name, 0) for row in rows]) for name in names}
+        texts = {
+            "needs": np.array([self._text(row.needs) for row in rows]),
+            "name": np.array([self._text(row.name) for row in rows]),
+        }
+        extra = np.arange(self.jobs.count, self.jobs.count + len(rows))
+        self.jobs.add(**columns, **texts)
+        asked = np.array([row.lookup.number if row.lookup is not None else 0 for row in rows])
+        client = np.where(asked > 0, JOB_CLIENT, 0)
+        self.rows.add(
+            t=np.array([row.t for row in rows]), event=np.array([EV[row.event] for row in rows]), order=O_RECORD,
+            service=np.array([row.service for row in rows]), attempt=np.array([row.attempt for row in rows]),
+            size=np.array([row.size for row in rows]), outcome=np.array([OUTCOMES.index(row.outcome) for row in rows]),
+            reason=np.array([row.reason for row in rows]), number=asked, client=client, connection=client, extra=extra,
+        )  # fmt: skip
+
+    def _requests(self, attempts: list[Attempt], memo: str) -> None:
+        """The broker's requests for nodes. The memo store holds those that ask it; for a miss, another one runs."""
+        if not attempts:
+            return
+        numbers, began, ended, failed, job = (
+            np.array([getattr(one, name) for one in attempts]) for name in ("number", "began", "ended", "failed", "job")
+        )
+        if not memo:
+            visitor(self.rows, self.records, numbers, BILLING, began, ended, client=JOB_CLIENT, failed=failed, job=job)
+            return
+        visitor(self.rows, self.records, numbers, LINT, began, ended, client=JOB_CLIENT, job=job, worker=MEMO_STORE)
+        if memo != HIT:
+            runs = np.arange(self.number, self.number + len(attempts))
             self.number += len(attempts)
-            visitor(
-                self.rows, self.records, numbers, BILLING, np.array([one.began for one in attempts]),
-                np.array([one.ended for one in attempts]), client=JOB_CLIENT, failed=np.array([one.failed for one in attempts]),
-                job=np.array([one.job for one in attempts]),
-            )  # fmt: skip
+            visitor(self.rows, self.records, runs, LINT, began + 5, ended - 9, client=MEMO_CLIENT)
 
 
 def flows(
@@ -398,6 +432,7 @@ def flows(
     mine: list[Played] = []
     moving: list[Played] = []
     usual: list[Played] = []
+    reusing: list[Played] = []
     for place, created in enumerate(begins):
         shape = place % SHAPES
         if (shape == MOVED and not moves) or (shape == WIDE and place >= SHAPES):
@@ -413,17 +448,17 @@ def flows(
         else:
             next_job = made.next_job
         mine.append(played)
-        if shape == CHAIN:
-            usual.append(played)
-    planted = _plant(life, usual)
+        if shape in (CHAIN, REUSING):
+            (usual if shape == CHAIN else reusing).append(played)
+    planted = _plant(life, usual, reusing)
     written = Flows(life, (rows, records, jobs), number)
     written.write([*mine, *life.taken_over])
     return written.number, planted, moving
 
 
-def _plant(life: Life, usual: list[Played]) -> Planted:
-    """Breaks both rules as often as asked, each in a flow of its own: a second outcome of the last node, perhaps after the flow has ended,
-    and a release of the last node in the place of an outcome that it needs."""
+def _plant(life: Life, usual: list[Played], reusing: list[Played]) -> Planted:
+    """Breaks the rules as often as asked, each in a flow of its own: a second outcome of the last node, perhaps after the flow has ended,
+    a release of the last node in the place of an outcome that it needs, and a run of a node after a hit."""
     planted: Planted = []
     _, end = life.times
     for i in range(life.breaches):
@@ -441,4 +476,9 @@ def _plant(life: Life, usual: list[Played]) -> Planted:
         early = next(row for row in usual[2 * i + 1].rows if row.outcome == "accepted" and row.about["node"] == 5)
         early.about["position"] -= 1
         planted.append((AFTER_NEEDS, life.run, {"run": life.run}))
+        hit = next(row for row in reusing[i].rows if row.outcome == HIT)
+        reusing[i].rows.append(
+            replace(hit, t=min(hit.t + 20 * MINUTE, end - 1_000_000) if i % 2 else hit.t + 3, outcome="miss")
+        )
+        planted.append((REUSED_NOT_RUN, life.run, {"run": life.run}))
     return planted

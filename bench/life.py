@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from polydomo.journal import schema
-from polydomo.model.outcomes import CANCELLED, FAILED, INTERRUPTED, NO_WORKER, OK
+from polydomo.model.outcomes import CANCELLED, FAILED, INTERRUPTED, NO_WORKER, OK, REUSED
 from polydomo.protocols.bridge.session import BridgeSession
 
 Array = np.ndarray
@@ -43,7 +43,7 @@ REASONS = [
     "a node that it needs has failed",
 ]
 ORIGINS = ["", "job", "request", "titanic", "schedule", "flow"]
-CODES = ["", OK, FAILED, CANCELLED]
+CODES = ["", OK, FAILED, CANCELLED, REUSED]
 LEVELS = ["", "requests", "messages"]
 TOPICS = ["", "status.echo", "status.resize", "load.index"]
 EVENTS = ["", *schema.EVENTS]
