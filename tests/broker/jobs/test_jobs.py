@@ -5,12 +5,25 @@ from datetime import datetime
 import pytest
 
 from polydomo.broker.jobs import job as states
+from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.jobs import EXPIRED
 from polydomo.broker.jobs.ops import FULL, NOT_LEADER, Get, ScheduleRow, StoreError
+from polydomo.broker.jobs.policy import JobListener
 from polydomo.limits import COST_JOB
 from polydomo.model.outcomes import FAILED, GAVE_UP, NO_WORKER, OK, REFUSED, TOO_LARGE
 from polydomo.model.retry_policy import Backoff
 from tests.broker.jobs.machine import World
+
+
+class Ends(JobListener):
+    """What the outcomes of jobs have as their mark: no two may be equal."""
+
+    def __init__(self) -> None:
+        self.once: list[str] = []
+
+    def job_event(self, event: JobEvent) -> None:
+        if event.what in states.ENDED:
+            self.once.append(event.once)
 
 
 @pytest.fixture
@@ -413,6 +426,22 @@ def test_a_running_job_whose_record_is_damaged_keeps_its_outcome(world: World) -
     world.store.sync()
     assert world.heard() == [("A", states.DONE)]
     assert world.backend.tables.jobs["A"].state == states.DONE and not world.jobs.open
+
+
+def test_the_end_of_a_damaged_job_is_not_recorded_as_that_of_before_it_was_reopened(world: World) -> None:
+    """Otherwise the audit would take it for a second outcome: a damaged record does not say that the job was reopened."""
+    again, ends = World(world.backend), Ends()
+    world.jobs.listener = again.jobs.listener = ends
+    world.submit("A")
+    world.store.sync()
+    world.end(TOO_LARGE)
+    world.store.sync()
+    world.jobs.reopen("A", world.hear)
+    world.store.sync()
+    world.backend.tables.jobs["A"].service = b"wosk"  # a flipped bit on disk
+    again.lead()
+    again.store.sync()
+    assert ends.once == ["A", "A damaged"]
 
 
 @pytest.mark.parametrize("state", [states.DONE, states.DEAD])

@@ -83,7 +83,8 @@ def outcome(job: Job) -> JobEvent:
     event = about(job, job.state, code, job.reason if job.state != states.DONE else "")
     event.size = len(job.result)
     event.wait = job.waited
-    event.once = f"{job.id} {job.reopened()}".rstrip()
+    # A damaged record does not say whether it was reopened after an earlier outcome.
+    event.once = f"{job.id} {job.reopened() or ('damaged' if job.damage else '')}".rstrip()
     event.position, event.since = job.position, job.since
     return event
 
