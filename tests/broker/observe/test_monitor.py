@@ -7,9 +7,10 @@ import pytest
 
 from polydomo.broker.builtin.service import Asked
 from polydomo.broker.observe import figures, states
+from polydomo.broker.observe.tallies import Tallies
 from polydomo.broker.policy import Policy
 from polydomo.model.json_form import iso_time
-from polydomo.model.records import Publication, Session, Worker
+from polydomo.model.records import Publication, Service, Session, Worker
 from polydomo.model.tuning import Tuning
 from polydomo.wire.close_reason import CloseCause
 from polydomo.wire.frames import frame, split
@@ -348,6 +349,18 @@ def test_names_without_workers_get_no_separate_tally() -> None:
     world.wait(2.0)
     assert list(world.broker.monitor.tallies) == [(b"", "scripted")]
     assert world.broker.monitor.tallies[(b"", "scripted")].failed == {"no-worker": 50}
+
+
+def test_a_request_that_ends_after_its_service_was_forgotten_is_counted() -> None:
+    """It runs at another process, say, and all that were counted until then had failed."""
+    tallies, service = Tallies(), Service(b"echo")
+    tallies.tally(service, "mdx").fail("no-worker")
+    tallies.service_forgotten(service)
+    assert list(tallies.table) == [(b"", "mdx")]
+    fresh = service.new_durations.get("mdx", tallies.tally(service, "mdx").fresh)  # as ``outcomes.end`` finds it
+    fresh.append(0.5)
+    tallies.table[b"echo", "mdx"].fold()
+    assert tallies.table[b"echo", "mdx"].answered == 1
 
 
 def test_tallies_are_bounded_and_count_everything() -> None:

@@ -54,7 +54,7 @@ class Tallies:
     def service_forgotten(self, service: Service) -> None:
         """Called when a service name is removed. If no request was ever answered under it, its tally is merged into the shared one, because
         clients can invent any number of names."""
-        for protocol in service.new_durations:
+        for protocol in list(service.new_durations):
             key = (service.name, protocol)
             tally = self.table.get(key)
             if tally is not None and service.name != OTHERS:
@@ -62,3 +62,4 @@ class Tallies:
                 if not tally.answered:
                     del self.table[key]
                     self.table.setdefault((OTHERS, protocol), Tally()).absorb(tally)
+                    del service.new_durations[protocol]  # requests that run elsewhere may still end
