@@ -98,10 +98,10 @@ def first_again(stack: ExitStack) -> None:
         def mutated(self: LimitedQueue) -> Request:
             request: Request = pop(self)
             lane = self.held[request]
-            queue = lane.by_client.get(request.session)
+            queue = (lane.by_client or {}).get(request.session)
             if queue is not None and not queue.is_ready:
-                lane.parked.remove(queue)
-                lane.parked.appendleft(queue)
+                lane.unpark(queue)
+                lane.park(queue, first=True)
             return request
 
         return mutated

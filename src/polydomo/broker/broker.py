@@ -247,12 +247,12 @@ class Broker(State, BrokerApi):
         elif deadline:
             request.time_limits = new_time_limits(deadline, 0.0, 0.0)
         special = options is not PLAIN and (options.key or options.reuse)
-        queued = not (target.idle or target.partly_busy or target.prefetching)
-        if target.limits is None:
-            queued = queued or target.queue_length > 0
-        elif not queued:
+        limits = target.limits
+        if limits is None:
+            queued = target.queue_length > 0 or not (target.idle or target.partly_busy or target.prefetching)
+        else:
             diverted = special or target.paused or self.admission.memoiser is not None
-            queued = bool(diverted) or not target.limits.starts_now(request)
+            queued = bool(diverted) or not dispatch.has_worker_free(target) or not limits.starts_now(request)
         if self.records_messages:
             self.recorder.accepted(request, queued, target.queue_length)
         if (special or target.paused or self.admission.memoiser is not None) and self.admission.divert(
@@ -276,7 +276,7 @@ class Broker(State, BrokerApi):
                     deadlines.watch_service(self, target, request)
             elif target.remote:
                 self.siblings.queued(target)
-            if target.limits is not None:
+            if limits is not None and (target.remote or dispatch.has_worker_free(target)):
                 dispatch.serve_queue(self, target)
             if target.queue_length >= self.max_queue:
                 backpressure.pause(self, session, target)

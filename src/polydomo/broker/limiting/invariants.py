@@ -10,10 +10,11 @@ def check_invariants(queue: LimitedQueue) -> None:
         who = f"lane {key!r} of {queue.name!r}"
         assert lane.key == key, f"{who} is listed under another key"
         assert lane.is_used() or lane in queue.idle, f"{who} is kept without a reason"
-        queues = list(lane.by_client.values())
+        assert (lane in queue.idle) == bool(lane.idle_since), f"{who} is wrongly listed as idle"
+        queues = lane.queues()
         assert lane.waiting == sum(len(each.requests) for each in queues), f"{who} miscounts its requests"
         assert lane.ready == sum(each.is_ready for each in queues), f"{who} miscounts its ready queues"
-        assert set(lane.parked) == {each for each in queues if not each.is_ready}, f"{who} lost a queue"
+        assert set(lane.parked or ()) == {each for each in queues if not each.is_ready}, f"{who} lost a queue"
         ready += lane.ready
         held = sum(found is lane for found in queue.held.values()) if len(queue.held) < 1000 else -1
         away = sum(share.reserved + share.running for share in (lane.shares or {}).values())

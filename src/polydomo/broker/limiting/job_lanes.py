@@ -23,7 +23,8 @@ class LimitedJobs(JobLanes):
 
     def parked(self, service: bytes) -> int:
         queue = self._limiter.queues.get(service)
-        return queue.parked_of(self._session) if queue is not None else 0
+        client = queue.clients.get(self._session) if queue is not None else None
+        return client.waiting - len(client.ready) if client is not None else 0
 
 
 class LeaderStarts(JobStarts):

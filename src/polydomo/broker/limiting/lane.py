@@ -62,17 +62,46 @@ class Lane:
         self.running = 0
         self.reserved = 0
         self.starts: deque[float] | None = None  # inside the window, the oldest first
-        self.by_client: dict[Session, LaneQueue] = {}
-        self.parked: deque[LaneQueue] = deque()  # queues that wait for room, in the order in which they get it
+        # There may be 100,000 lanes, most of them with a single start: what few lanes need is made when they need it.
+        self.by_client: dict[Session, LaneQueue] | None = None
+        self.parked: deque[LaneQueue] | None = None  # queues that wait for room, in the order in which they get it
         self.ready = 0  # queues whose first request may start: never more than there is room
         self.waiting = 0  # requests
         self.timer = 0  # key of its timer: when the window has room again
-        self.idle_since = 0.0
+        self.idle_since = 0.0  # not 0: it is kept only for the starts in its window
         self.permits = 0  # of a process other than 0: starts that process 0 has allowed and that were not used
         self.until = 0.0  # ... when the first of them lapses
         self.asked = 0  # ... and that it was asked for
         self.shares: dict[Worker, Share] | None = None  # of process 0: the other processes that use the lane
         self.served_here = False  # the last room went to a request of this process: it is the others' turn
+
+    def add(self, queue: LaneQueue) -> None:
+        if self.by_client is None:
+            self.by_client = {}
+        self.by_client[queue.client.session] = queue
+
+    def forget(self, queue: LaneQueue) -> None:
+        """The queue is empty."""
+        by_client = self.by_client
+        if by_client is not None:
+            del by_client[queue.client.session]
+            if not by_client:
+                self.by_client = None
+
+    def queues(self) -> "list[LaneQueue]":
+        return list(self.by_client.values()) if self.by_client is not None else []
+
+    def park(self, queue: LaneQueue, first: bool = False) -> None:
+        if self.parked is None:
+            self.parked = deque()
+        if first:
+            self.parked.appendleft(queue)
+        else:
+            self.parked.append(queue)
+
+    def unpark(self, queue: LaneQueue) -> None:
+        if self.parked is not None:
+            self.parked.remove(queue)
 
     def used(self) -> int:
         """Starts that count against the rate. Those outside the window are forgotten already (``LimitedQueue.prune``)."""

@@ -23,8 +23,7 @@ class Permits:
     decides = True  # this process counts for all
     jobs: "JobStarts | None" = None
 
-    def wanted(self, queue: "LimitedQueue", lane: Lane) -> None:
-        """Requests wait in a lane without room."""
+    def wanted(self, queue: "LimitedQueue", lane: Lane) -> None: ...  # requests wait in a lane without room
 
     def give(self, queue: "LimitedQueue", lane: Lane) -> bool:
         """Gives one start to another process that waits for it. False if none does."""
@@ -59,19 +58,18 @@ class LimitedQueue(LimitedRequests):
     # --- the queue
 
     def key_of(self, request: Request) -> bytes:
-        return PERMITTED if request.session.is_sibling else self.own_key_of(request)
+        if request.session.is_sibling:
+            return PERMITTED
+        return request.options.group if self.limits.per == GROUP else self.own_key_of(request)
 
     def own_key_of(self, request: Request) -> bytes:
         per = self.limits.per
-        if per == GROUP:
-            return request.options.group
         if per == PRINCIPAL:
             return request.origin.encode("utf-8", "surrogateescape")
-        return b""
+        return request.options.group if per == GROUP else b""
 
     def push(self, request: Request) -> None:
-        queue = self._place(request)
-        queue.requests.append(request)
+        self._place(request).requests.append(request)
 
     def push_front(self, request: Request) -> None:
         queue = self._place(request)
@@ -80,33 +78,40 @@ class LimitedQueue(LimitedRequests):
         if queue.is_ready:
             self._unready(queue)
         else:
-            lane.parked.remove(queue)
-        lane.parked.appendleft(queue)
+            lane.unpark(queue)
+        lane.park(queue, first=True)
         self.offer(lane, first=True)
 
     def _place(self, request: Request) -> LaneQueue:
         """The queue of the request's client in its lane, in which the caller puts it."""
         session = request.session
         lane = self.lane_of(self.key_of(request))
-        queue = lane.by_client.get(session)
+        lane.waiting += 1
+        queue = lane.by_client.get(session) if lane.by_client is not None else None
         if queue is None:
             client = self.clients.get(session)
             if client is None:
                 client = self.clients[session] = ClientTurn(session)
             client.queues += 1
-            queue = lane.by_client[session] = LaneQueue(lane, client)
-            lane.parked.append(queue)
-        lane.waiting += 1
+            queue = LaneQueue(lane, client)
+            lane.add(queue)
+            if not lane.parked and lane.shares is None and lane.ready < self.room(lane):
+                self._make_ready(queue, False)  # as ``offer`` would: no other queue waits for this room
+            else:
+                lane.park(queue)
+                self.offer(lane)
+        else:
+            self.offer(lane)
         queue.client.waiting += 1
         self.places[request] = queue
-        self.offer(lane)
         return queue
 
     def lane_of(self, key: bytes) -> Lane:
         lane = self.lanes.get(key)
         if lane is None:
             lane = self.lanes[key] = Lane(key)
-        elif lane in self.idle:
+        elif lane.idle_since:
+            lane.idle_since = 0.0
             del self.idle[lane]
         return lane
 
@@ -117,17 +122,16 @@ class LimitedQueue(LimitedRequests):
             return lane.permits
         if self._state.now < self.closed_until:
             return 0
-        self.prune(lane)
+        if lane.starts:
+            self.prune(lane)
         return lane.room(self.limits)
 
     def prune(self, lane: Lane) -> None:
         """Forgets starts outside the window."""
-        starts = lane.starts
-        if starts:
-            end = self._state.now - self.limits.window
-            while starts and starts[0] <= end:
-                starts.popleft()
-                self.start_count -= 1
+        starts, end = lane.starts, self._state.now - self.limits.window
+        while starts and starts[0] <= end:
+            starts.popleft()
+            self.start_count -= 1
 
     def note_start(self, lane: Lane, when: float) -> None:
         if lane.starts is None:
@@ -185,9 +189,7 @@ class LimitedQueue(LimitedRequests):
             return
         if lane.timer or lane.key == PERMITTED:
             return
-        state = self._state
-        limits = self.limits
-        when = 0.0
+        state, limits, when = self._state, self.limits, 0.0
         if state.now < self.closed_until:
             when = self.closed_until
         elif limits.starts and lane.starts and limits.starts - lane.used() <= lane.ready:
@@ -221,9 +223,12 @@ class LimitedQueue(LimitedRequests):
     def pop(self) -> Request:
         """Takes the next request out of the queue: it starts."""
         request, lane = self._take()
-        self._starts(request, lane)
-        if not self.permits.decides and lane.key != PERMITTED:
-            lane.permits -= 1
+        if not self.permits.decides or lane.key == PERMITTED:
+            self._starts(request, lane)
+            if lane.key != PERMITTED:
+                lane.permits -= 1
+        elif self.limits.starts:
+            self.note_start(lane, self._state.now)
         if lane.waiting or lane.shares is not None:
             self.offer(lane)
         return request
@@ -260,7 +265,7 @@ class LimitedQueue(LimitedRequests):
         self.held[request] = lane
         lane.running += 1
         if queue.requests:
-            lane.parked.append(queue)
+            lane.park(queue)
         else:
             self._forget(queue)
         return request, lane
@@ -276,7 +281,7 @@ class LimitedQueue(LimitedRequests):
     def _forget(self, queue: LaneQueue) -> None:
         """The queue is empty, and neither ready nor parked."""
         client = queue.client
-        del queue.lane.by_client[client.session]
+        queue.lane.forget(queue)
         client.queues -= 1
         if not client.queues:
             del self.clients[client.session]
@@ -296,7 +301,7 @@ class LimitedQueue(LimitedRequests):
                 self._unready(queue)
                 self.offer(lane)
             else:
-                lane.parked.remove(queue)
+                lane.unpark(queue)
         self.settle(lane)
 
     def waiting(self) -> "list[Request]":
@@ -316,7 +321,10 @@ class LimitedQueue(LimitedRequests):
             request.session.send_ended(request)
         elif not self.permits.decides:
             self.permits.ended(self, lane)
-        self.changed(lane)
+        if lane.waiting or lane.shares is not None:
+            self.changed(lane)
+        else:
+            self.settle(lane)
 
     def runs(self, request: Request) -> bool:
         return request in self.held
@@ -349,19 +357,21 @@ class LimitedQueue(LimitedRequests):
         if lane.is_used():
             return
         lane.timer = 0
-        self.prune(lane)
+        if lane.starts:
+            self.prune(lane)
         if not lane.starts or not self.limits.starts:
             self._drop(lane)
             return
-        if lane in self.idle:
-            return
-        lane.idle_since = self._state.now
-        self.idle[lane] = None
-        if not self.timer:
-            self._forget_later()
+        if not lane.idle_since:
+            lane.idle_since = self._state.now
+            self.idle[lane] = None
+            if not self.timer:
+                self._forget_later()
 
     def _drop(self, lane: Lane) -> None:
-        self.idle.pop(lane, None)
+        if lane.idle_since:
+            lane.idle_since = 0.0
+            del self.idle[lane]
         if lane.starts:
             self.start_count -= len(lane.starts)
             lane.starts = None
@@ -370,16 +380,14 @@ class LimitedQueue(LimitedRequests):
             self._state.limits.forget(self.name)
 
     def _forget_later(self) -> None:
-        oldest = next(iter(self.idle))
-        state = self._state
-        self.timer = state.timers.add(state.now, oldest.idle_since + self.limits.window, QueueTimer(self))
+        due = next(iter(self.idle)).idle_since + self.limits.window
+        self.timer = self._state.timers.add(self._state.now, due, QueueTimer(self))
 
     def on_timer(self) -> None:
         """Forgets lanes whose window has passed."""
         self.timer = 0
-        now = self._state.now
         for lane in list(self.idle):
-            if lane.idle_since + self.limits.window > now:
+            if lane.idle_since + self.limits.window > self._state.now:
                 break
             self._drop(lane)
         if self.idle:
@@ -434,10 +442,10 @@ class LimitedQueue(LimitedRequests):
                 self.offer(lane)
 
     def _park(self, lane: Lane) -> None:
-        for queue in list(lane.by_client.values()):
+        for queue in lane.queues():
             if queue.is_ready:
                 self._unready(queue)
-                lane.parked.append(queue)
+                lane.park(queue)
 
     def orphan(self, session: Session) -> None:
         """The process that sent these requests is gone. Those that workers hold still run, and count where they run."""
@@ -459,11 +467,6 @@ class LimitedQueue(LimitedRequests):
         self.settle(lane)
 
     # --- what is shown
-
-    def parked_of(self, session: Session) -> int:
-        """Requests of a client that cannot start now."""
-        client = self.clients.get(session)
-        return client.waiting - len(client.ready) if client is not None else 0
 
     def row(self) -> "dict[str, object]":
         return self.limits.to_row()

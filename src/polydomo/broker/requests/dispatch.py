@@ -103,25 +103,21 @@ def next_service(worker: Worker) -> Service | None:
 def serve_worker(state: State, worker: Worker) -> None:
     """Dispatches queued requests to a worker that has credit, or marks it available."""
     only = worker.only_service
-    limited = False  # it may have been available: requests that were over a limit waited although it was free
-    if only is not None:
-        limited = only.limits is not None
+    chosen = False  # it was marked as available, and may not be any more
+    if only is not None and only.limits is None:
         while worker.credit > 0 and only.queue_length:
-            if limited:
-                if not queues.startable(only):
-                    break
-                _assign_limited(state, only, worker)
-            else:
-                worker.credit -= 1
-                dispatch(state, queues.pop(only), worker)
+            worker.credit -= 1
+            dispatch(state, queues.pop(only), worker)
     else:
         while worker.credit > 0:
-            service = next_service(worker)
-            if service is None:
+            service = only if only is not None else next_service(worker)
+            if service is None or not queues.startable(service):
                 break
-            if service.limits is not None:
-                limited = True
-                _assign_limited(state, service, worker)
+            if service.limits is not None and has_worker_free(service):
+                # Others are free although requests wait, which were over a limit: one that can start the next request now gets it.
+                chosen = True
+                mark_available(worker)
+                assign(state, service, queues.pop(service))
             else:
                 worker.credit -= 1
                 dispatch(state, queues.pop(service), worker)
@@ -133,19 +129,17 @@ def serve_worker(state: State, worker: Worker) -> None:
             rebalance_services(state, worker)
         elif only.backlogged:
             rebalance(state, only)
-    elif limited:
+    elif chosen:
         mark_unavailable(worker)
 
 
-def _assign_limited(state: State, service: Service, worker: Worker) -> None:
-    """The worker has credit, and others may be idle although requests wait: one that can start the next request now gets it."""
-    mark_available(worker)
-    assign(state, service, queues.pop(service))
+def has_worker_free(service: Service) -> bool:
+    return bool(service.idle or service.partly_busy or service.prefetching)
 
 
 def serve_queue(state: State, service: Service) -> None:
     """Dispatches as many queued requests of the service as possible."""
-    while queues.startable(service) and (service.idle or service.partly_busy or service.prefetching):
+    while queues.startable(service) and has_worker_free(service):
         assign(state, service, queues.pop(service))
     if service.remote and queues.startable(service):
         state.routes.queued(service)
