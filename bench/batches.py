@@ -3,8 +3,9 @@
     python -m bench.batches [--rounds 3] [--seconds 10] [--batch 32] [--wait 5ms] [--size 4096]
 
 The worker is a process with one BLAS thread; the clients send vectors of float32 and keep as many calls open as a batch has. Each round
-measures both forms in turn. Latencies are those of the clients. The last column is what they should stay below at p99: ``wait`` plus the
-time of the slowest batch in the worker, measured there.
+measures both forms in turn. Latencies are those of the clients. The last column is what they should stay below at p99: ``wait``, plus the
+time of the slowest batch in the worker, measured there, plus the way of the messages: the p99 of the same calls to a function that only
+returns, in batches as well.
 """
 
 import argparse
@@ -20,6 +21,8 @@ from polydomo import AsyncClient, Call, Worker, testing
 from polydomo.model.durations import read_duration
 
 SERVICE = "bench.model"
+NOTHING = "bench.nothing"
+LEAST = 1.0  # seconds of warming up, and of calls to NOTHING
 
 
 def serve(url: str, size: int, batch: int, wait: str) -> None:
@@ -37,8 +40,10 @@ def serve(url: str, size: int, batch: int, wait: str) -> None:
 
     if batch > 1:
         worker.add(SERVICE, lambda calls: model([call.body for call in calls]), batch=batch, wait=wait)
+        worker.add(NOTHING, lambda calls: [call.body[:64] for call in calls], batch=batch, wait=wait)
     else:
         worker.add(SERVICE, lambda call: model([call.body])[0])
+        worker.add(NOTHING, lambda call: call.body[:64])
 
     def slowest_since(call: Call) -> str:
         found, slowest[0] = slowest[0], 0.0
@@ -48,28 +53,38 @@ def serve(url: str, size: int, batch: int, wait: str) -> None:
     worker.run()
 
 
-async def load(url: str, size: int, clients: int, seconds: float) -> tuple[float, list[float], float]:
-    """Requests/s, latencies, and the time of the slowest batch."""
+def percentile(taken: list[float], share: float) -> float:
+    return sorted(taken)[int(len(taken) * share)]
+
+
+async def load(url: str, size: int, clients: int, seconds: float) -> tuple[float, list[float], float, float]:
+    """Requests/s, latencies, the time of the slowest batch, and the p99 of calls that compute nothing."""
     body = np.ones(size, np.float32).tobytes()
-    taken: list[float] = []
     async with AsyncClient(url, timeout=120) as client:
 
-        async def ask(until: float) -> None:
-            while (began := time.perf_counter()) < until:
-                await client.call(SERVICE, body)
-                taken.append(time.perf_counter() - began)
+        async def calls(service: str, seconds: float) -> list[float]:
+            taken: list[float] = []
+            until = time.perf_counter() + seconds
 
-        await asyncio.gather(*(ask(time.perf_counter() + 1.0) for _ in range(clients)))  # warms up
+            async def ask() -> None:
+                while (began := time.perf_counter()) < until:
+                    await client.call(service, body)
+                    taken.append(time.perf_counter() - began)
+
+            await asyncio.gather(*(ask() for _ in range(clients)))
+            return taken
+
+        await calls(SERVICE, LEAST)  # warms up
+        way = percentile(await calls(NOTHING, LEAST), 0.99)
         await client.call("bench.slowest")
-        taken.clear()
         began = time.perf_counter()
-        await asyncio.gather(*(ask(began + seconds) for _ in range(clients)))
+        taken = await calls(SERVICE, seconds)
         passed = time.perf_counter() - began
-        return len(taken) / passed, sorted(taken), float((await client.call("bench.slowest")).text)
+        return len(taken) / passed, taken, float((await client.call("bench.slowest")).text), way
 
 
 def measure(asked: argparse.Namespace, batch: int) -> tuple[float, float, float, float]:
-    """Requests/s, p50 and p99 of the latency, and the slowest batch."""
+    """Requests/s, p50 and p99 of the latency, and the time of the slowest batch and of the messages."""
     with testing.broker() as broker:
         process = multiprocessing.get_context("spawn").Process(
             target=serve, args=(broker.url, asked.size, batch, asked.wait)
@@ -77,11 +92,11 @@ def measure(asked: argparse.Namespace, batch: int) -> tuple[float, float, float,
         process.start()
         try:
             broker.wait_until(lambda server: bool(server.broker.services[SERVICE.encode()].workers))
-            rate, taken, slowest = asyncio.run(load(broker.url, asked.size, asked.batch, asked.seconds))
+            rate, taken, slowest, way = asyncio.run(load(broker.url, asked.size, asked.batch, asked.seconds))
         finally:
             process.terminate()
             process.join()
-    return rate, taken[len(taken) // 2], taken[int(len(taken) * 0.99)], slowest
+    return rate, percentile(taken, 0.5), percentile(taken, 0.99), slowest + way
 
 
 def main() -> None:
@@ -95,13 +110,13 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # of the worker's process
     wait = read_duration(asked.wait) or 0.0
-    print(f"{'batch':>5}{'requests/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'wait + slowest batch ms':>26}")
+    print(f"{'batch':>5}{'requests/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'wait + slowest batch + messages ms':>37}")
     rates: dict[int, list[float]] = {1: [], asked.batch: []}
     for _ in range(asked.rounds):
         for batch, found in rates.items():
             rate, middle, most, slowest = measure(asked, batch)
             found.append(rate)
-            bound = f"{(wait + slowest) * 1000:26.1f}" if batch > 1 else ""
+            bound = f"{(wait + slowest) * 1000:37.1f}" if batch > 1 else ""
             print(f"{batch:5}{rate:12.1f}{middle * 1000:9.1f}{most * 1000:9.1f}{bound}", flush=True)
     print(f"{statistics.median(rates[asked.batch]) / statistics.median(rates[1]):.1f} times the requests/s (medians)")
 
