@@ -32,14 +32,14 @@ class Mutant:
 MUTANTS: list[Mutant] = []
 
 
-UNLIMITED = ("running=0", "rate=0", "groups=0")
+PLAIN = ("running=0", "rate=0", "groups=0", "batch=0")
 
 
 def mutant(says: str, *changes: str, first: int = 1) -> Callable[[Break], Break]:
-    """Services have limits only if ``changes`` say so: they slow down the worlds in which other faults must show."""
+    """Services have limits, and workers batches, only if ``changes`` say so: they slow down the worlds in which other faults must show."""
 
     def keep(function: Break) -> Break:
-        MUTANTS.append(Mutant(function.__name__.replace("_", "-"), says, function, (*UNLIMITED, *changes), first))
+        MUTANTS.append(Mutant(function.__name__.replace("_", "-"), says, function, (*PLAIN, *changes), first))
         return function
 
     return keep

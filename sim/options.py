@@ -108,6 +108,8 @@ class Options:
     rate: int = 0  # ... starts in any window; 0: any number
     window: float = 1.0
     groups: int = 0  # of which clients choose one for each call, if their protocol carries it
+    batch: int = 0  # calls that a worker with batches serves together; 0: there are no such workers
+    batch_wait: float = 0.005  # seconds that the first call of a batch waits for others
 
     def faults(self) -> list[str]:
         """The faults of this world."""
@@ -235,6 +237,9 @@ def draw(seed: int) -> Options:
         options.rate = rng.choice((0, 2, 5)) if options.running else rng.choice((1, 3, 8))
         options.window = rng.choice((0.2, 1.0, 2.0))
         options.groups = rng.choice((1, 3))
+    if rng.random() < 0.25:
+        options.batch = rng.choice((2, 4, 16))
+        options.batch_wait = rng.choice((0.0, 0.005, 0.3))
     return options
 
 

@@ -7,6 +7,8 @@ from zlib import crc32
 from polydomo.protocols.dcp.ends import DcpWorkerEnd
 from polydomo.protocols.ends import Cancelled, Delivery, Dismissed, Event, Revoked, WorkerEnd
 from polydomo.protocols.mdp.ends import Mdp1WorkerEnd
+from polydomo.worker.batches import BatchSize, Outcome
+from sim.batches import Batches, SimulatedFailure, batch_size
 from sim.http_ends import HttpWorkerEnd, worker_end
 from sim.options import FORWARD_TO, ONWARD
 from sim.peers import Line, NngSocket, Peer
@@ -41,6 +43,9 @@ class Execution:
     def part(self, name: str) -> bytes:
         return b"{%s|%d|%s}" % ((self.tag or "none").encode(), self.number, name.encode())
 
+    def result(self) -> list[bytes]:
+        return [self.part("end"), b"..."]
+
 
 class Worker(Peer):
     def __init__(self, world: "World", name: str, node: "BrokerNode", protocol: str, services: list[bytes]) -> None:
@@ -58,6 +63,10 @@ class Worker(Peer):
             self.slots, self.prefetch = world.options.credit, world.options.prefetch
         elif protocol in WINDOWED and self.extended:
             self.prefetch = world.options.prefetch
+        size = batch_size(self)
+        self.batches = Batches(self, size) if size is not None else None
+        if size is not None:
+            self._ask_for_batches(size)
         self.unstarted: list[Delivery] = []  # prefetched
         self.line: Line | NngSocket | None = None
         self.running: dict[Execution, None] = {}
@@ -66,6 +75,13 @@ class Worker(Peer):
         self._dial()
 
     # --- registration
+
+    def _ask_for_batches(self, size: BatchSize) -> None:
+        """One batch runs, and the calls of the next one gather, where the protocol can prefetch."""
+        windowed = self.extended and self.protocol in ("mdx", *WINDOWED)
+        if windowed or self.protocol in SEVERAL:
+            self.slots = size.most
+        self.prefetch = size.most + self.options.prefetch if windowed else 0
 
     def _make_end(self) -> WorkerEnd:
         end = worker_end(self.protocol)
@@ -133,6 +149,8 @@ class Worker(Peer):
             execution.over = True
         self.running = {}
         self.unstarted = []
+        if self.batches is not None:
+            self.batches.drop()
 
     # --- jobs
 
@@ -140,7 +158,9 @@ class Worker(Peer):
         if line is not self.line:
             return
         if isinstance(event, Delivery):
-            if self.prefetch and len(self.running) >= self.slots:
+            if self.batches is not None:
+                self.batches.came(line, event)
+            elif self.prefetch and len(self.running) >= self.slots:
                 self.unstarted.append(event)
             else:
                 self._start(line, event)
@@ -157,7 +177,10 @@ class Worker(Peer):
         assert isinstance(end, WorkerEnd)
         delivery = event.delivery
         waiting = [one for one in self.unstarted if one is delivery]
-        if waiting:
+        if self.batches is not None and self.batches.leave(line, delivery, type(event).__name__.lower()):
+            self.world.count("call left its batch")
+            end.release(delivery)
+        elif waiting:
             self.unstarted = [one for one in self.unstarted if one is not delivery]
             self.world.count("job released")
             end.release(delivery)
@@ -179,7 +202,21 @@ class Worker(Peer):
             self._start(line, self.unstarted.pop(0))
 
     def _start(self, line: Line | NngSocket, delivery: Delivery) -> None:
-        rng = self.rng
+        rng, options = self.rng, self.options
+        partials = rng.randint(1, 4) if rng.random() < options.partials else 0
+        execution = self.begin(line, delivery, partials)
+        seconds = self.job_time()
+        for i in range(partials):
+            self.later(seconds * (i + 1) / (partials + 1), lambda i=i: self._partial(line, execution, i))  # type: ignore[misc]
+        self.later(seconds, lambda: self._finish(line, execution))
+
+    def job_time(self) -> float:
+        seconds = self.rng.expovariate(20.0)
+        if self.world.troubled and self.rng.random() < self.options.slow:
+            seconds = self.rng.uniform(1.0, 15.0)
+        return seconds
+
+    def begin(self, line: Line | NngSocket, delivery: Delivery, partials: int) -> Execution:
         options = self.options
         world = self.world
         found = TAG.search(b"".join(delivery.body)[:256])
@@ -192,19 +229,12 @@ class Worker(Peer):
             world.count("metadata of a chain")
             if delivery.metadata != [ONWARD, tag.encode()]:
                 world.breach("chain", f"{self.name} got the metadata {delivery.metadata!r} with a forwarded request")
-        trouble = world.troubled
-        partials = rng.randint(1, 4) if rng.random() < options.partials else 0
         world.executions += 1
         execution = Execution(world.executions, delivery, tag, partials)
         self.running[execution] = None
         name = line.name if isinstance(line, Line) else self.name
         self.note("job", tag, execution.number, name, partials)
-        seconds = rng.expovariate(20.0)
-        if trouble and rng.random() < options.slow:
-            seconds = rng.uniform(1.0, 15.0)
-        for i in range(partials):
-            self.later(seconds * (i + 1) / (partials + 1), lambda i=i: self._partial(line, execution, i))  # type: ignore[misc]
-        self.later(seconds, lambda: self._finish(line, execution))
+        return execution
 
     def _working(self, line: Line | NngSocket, execution: Execution) -> WorkerEnd | None:
         if execution.over or self.line is not line:
@@ -220,26 +250,35 @@ class Worker(Peer):
             line.flush()
 
     def _finish(self, line: Line | NngSocket, execution: Execution) -> None:
-        end = self._working(line, execution)
-        if end is None:
+        if self._working(line, execution) is None:
             return
+        if self.unstarted:
+            self.later(0.0, lambda: self._next(line))
+        fails = self.world.troubled and self.rng.random() < self.options.failing
+        answered = self.finish(line, execution, SimulatedFailure() if fails else execution.result())
+        if self.line is line:
+            line.flush()
+        if answered:
+            self.leave_at_times()
+
+    def finish(self, line: Line | NngSocket, execution: Execution, outcome: Outcome) -> bool:
+        """Passes on the outcome of a call; the caller flushes. Returns whether it was answered."""
+        end = line.end
+        assert isinstance(end, WorkerEnd)
         rng = self.rng
         options = self.options
         trouble = self.world.troubled
         execution.over = True
         del self.running[execution]
         delivery = execution.delivery
-        if self.unstarted:
-            self.later(0.0, lambda: self._next(line))
-        if trouble and rng.random() < options.failing:
+        if isinstance(outcome, Exception):
             self.note("fail", execution.tag, execution.number)
             self.world.count("job failed")
             if end.fail(delivery, "broken", "simulated failure"):
+                line.flush()  # the answers before it
                 line.close()
                 self._lost(line, "a job failed")
-            else:
-                line.flush()
-            return
+            return False
         if (
             isinstance(end, DcpWorkerEnd)
             and delivery.service != FORWARD_TO
@@ -253,12 +292,12 @@ class Worker(Peer):
                 end.forward(delivery, FORWARD_TO, [*delivery.body, ONWARD], [ONWARD, execution.tag.encode()])
             else:  # the client speaks another protocol: "metadata" is the client's
                 end.forward(delivery, FORWARD_TO, delivery.body)
-            line.flush()
-            return
+            return False
         for number in range(execution.sent, execution.partials):
             end.partial(delivery, [execution.part(f"p{number}")])
         self.note("answer", execution.tag, execution.number)
-        end.final(delivery, [execution.part("end"), b"..."])
+        assert isinstance(outcome, list)
+        end.final(delivery, outcome)
         # memo01 has ids for that, and DBP takes a second reply for the reply to the next request.
         if self.protocol not in ("memo", "dbp") and trouble and rng.random() < options.repeating:
             self.world.count("repeated reply")
@@ -266,8 +305,10 @@ class Worker(Peer):
             end.out += replies
             if isinstance(end, HttpWorkerEnd):
                 end.asked.extend(False for _ in replies)  # each has a response of its own
-        line.flush()
-        if trouble and rng.random() < options.leaving:
+        return True
+
+    def leave_at_times(self) -> None:
+        if self.world.troubled and self.rng.random() < self.options.leaving:
             self.world.count("worker left")
             self.step_out()
 
@@ -279,6 +320,9 @@ class Worker(Peer):
         if line is not None:
             end = line.end
             assert isinstance(end, WorkerEnd)
+            if self.batches is not None:
+                for delivery in self.batches.withdraw():
+                    end.release(delivery)
             end.close()
             line.flush()
             line.close()
@@ -302,7 +346,9 @@ class Worker(Peer):
     def hurry(self) -> None:
         """Finishes all running jobs now."""
         line = self.line
-        if line is not None:
+        if line is not None and self.batches is not None:
+            self.batches.hurry(line)
+        elif line is not None:
             for execution in list(self.running):
                 self._finish(line, execution)
 

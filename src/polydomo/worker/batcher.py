@@ -14,6 +14,7 @@ from polydomo.model.outcomes import FAILED
 from polydomo.worker.batches import BatchFunction, BatchSize, Outcome, outcomes_of
 from polydomo.worker.call import RUNNING, Call, Forward, Running
 from polydomo.worker.functions import FunctionFailed, Threads, error_text, from_the_function, runs_on_loop
+from polydomo.worker.gathering import Gathering
 
 log = logging.getLogger("polydomo.worker")
 
@@ -36,12 +37,11 @@ class BatchFailed(Exception):
 class Waiting:
     """A call, from its arrival to its outcome."""
 
-    __slots__ = ("begin", "call", "due", "outcome")
+    __slots__ = ("begin", "call", "outcome")
 
-    def __init__(self, call: Call, begin: Callable[[], None], due: float, outcome: "asyncio.Future[Outcome]") -> None:
+    def __init__(self, call: Call, begin: Callable[[], None], outcome: "asyncio.Future[Outcome]") -> None:
         self.call = call
         self.begin = begin  # called when its batch starts
-        self.due = due  # its batch starts at this time, if it is the first
         self.outcome = outcome
 
 
@@ -50,10 +50,9 @@ class Batcher:
 
     def __init__(self, name: bytes, size: BatchSize, run: RunBatch, turns: asyncio.Semaphore) -> None:
         self.name = name.decode(errors="replace")
-        self.size = size
         self._run = run
         self._turns = turns
-        self._waiting: dict[Waiting, None] = {}  # in the order of their arrival
+        self._waiting: Gathering[Waiting] = Gathering(size)
         self._next: asyncio.Task[None] | None = None  # waits for a turn for the next batch
         self._running: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -61,13 +60,13 @@ class Batcher:
     async def serve(self, call: Call, begin: Callable[[], None]) -> list[bytes] | Forward:
         """The outcome of the call. If this is cancelled, the call leaves its batch."""
         loop = asyncio.get_running_loop()
-        waiting = Waiting(call, begin, loop.time() + self.size.wait, loop.create_future())
-        self._waiting[waiting] = None
+        waiting = Waiting(call, begin, loop.create_future())
+        self._waiting.add(waiting, loop.time())
         self._look()
         try:
             outcome = await waiting.outcome
         finally:
-            self._waiting.pop(waiting, None)
+            self._waiting.leave(waiting)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -80,8 +79,8 @@ class Batcher:
         if self._next is not None or not self._waiting:
             return
         loop = asyncio.get_running_loop()
-        due = next(iter(self._waiting)).due
-        if len(self._waiting) >= self.size.most or loop.time() >= due:
+        due = self._waiting.due()
+        if loop.time() >= due:
             context = contextvars.copy_context()
             context.run(RUNNING.set, Running(self.name, ""))  # what the function logs belongs to all calls of the batch
             self._next = loop.create_task(self._take_turn(), context=context)
@@ -93,9 +92,7 @@ class Batcher:
         assert task is not None
         async with self._turns:
             self._next = None
-            batch = list(self._waiting)[: self.size.most]
-            for waiting in batch:
-                del self._waiting[waiting]
+            batch = self._waiting.take()
             self._look()
             if batch:
                 await self._serve(batch, task)
