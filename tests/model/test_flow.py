@@ -28,10 +28,10 @@ def test_a_list_without_nodes_is_no_frame() -> None:
     flow = Flow("f")
     a = flow.call("one", [], "x", [])
     spec = NodeSpec(0, a.row, list(reversed(a.frames)))
-    assert not spec.is_template() and split(spec.body()) == [b"x"]
+    assert not spec.template and split(spec.body()) == [b"x"]
     b = flow.call("two", [], by_reference=True)
     spec = NodeSpec(1, b.row, [])
-    assert spec.is_template() and split(Template(spec.body()).fill({})) == [b"[]"]
+    assert spec.template and split(Template(spec.body()).fill({})) == [b"[]"]
 
 
 def test_arguments_by_name_become_an_object() -> None:

@@ -44,7 +44,7 @@ def rows_of(flow: Flow, id: str = ID) -> "tuple[list[NodeRow], list[tuple[int, i
         node = NodeRow(id, spec.number, spec.name, spec.service)
         node.job, node.body, node.allowed = job_id(id, spec.number), spec.body(), spec.allow_failure
         pattern = Job("", spec.service, b"", 0.0)
-        pattern.flow, pattern.node, pattern.template = id, spec.number, spec.is_template()
+        pattern.flow, pattern.node, pattern.template = id, spec.number, spec.template
         node.settings = pattern.settings()
         node.pending = len(spec.needs())
         nodes.append(node)

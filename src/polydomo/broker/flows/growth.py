@@ -62,6 +62,6 @@ def node_of(flow: str, spec: NodeSpec, pattern: Job, base: int = 0) -> NodeRow:
     pattern.run, pattern.backoff = spec.run, spec.backoff
     pattern.group = spec.group
     pattern.flow, pattern.node = flow, number
-    pattern.template, pattern.reuse = spec.is_template(), spec.reuse
+    pattern.template, pattern.reuse = spec.template, spec.reuse
     node.settings = pattern.settings()
     return node

@@ -49,8 +49,7 @@ class NodeSpec:
 
     __slots__ = (
         "after", "allow_failure", "arguments", "backoff", "by_reference", "frames", "group", "name", "names", "number", "priority", "reuse",
-        "run",
-        "service", "ttl",
+        "run", "service", "template", "ttl",
     )  # fmt: skip
 
     def __init__(self, number: int, row: object, frames: "list[bytes]") -> None:
@@ -78,7 +77,7 @@ class NodeSpec:
         self.group = ""
         if not row.keys() <= PLAIN:
             self._options(row)
-        self.after = self._numbers("after", row.get("after", []))
+        self.after: list[int] = self._numbers("after", row["after"]) if "after" in row else []
         self.arguments: list[Argument] = []
         self.frames: list[bytes] = []
         given = row.get("args", [])
@@ -86,12 +85,12 @@ class NodeSpec:
             raise SettingError(f"args: must be a list, not {given!r:.100}")
         for value in given:
             self._argument(value, frames)
-        names = row.get("names", [])
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise SettingError(f"names: must be a list of names, not {names!r:.100}")
-        if names and len(names) != len(given):
-            raise SettingError(f"names: {len(names)} names for {len(given)} arguments")
-        self.names: list[str] = [str(name) for name in names]
+        self.names: list[str] = self._argument_names(row["names"], len(given)) if "names" in row else []
+        # Whether its body depends on other nodes, or is put together from names. A list without nodes is no frame.
+        self.template = bool(self.names)
+        for argument in self.arguments:
+            if argument is not None and (argument != [] or self.by_reference):
+                self.template = True
         check_frames(self.arguments, self.by_reference or bool(self.names))
 
     def _options(self, row: Row) -> None:
@@ -106,6 +105,13 @@ class NodeSpec:
         self.by_reference = _flag(row, "by_reference")
         self.reuse = _flag(row, "reuse")
         self.group = read_mark(row, "group")
+
+    def _argument_names(self, names: object, count: int) -> "list[str]":
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise SettingError(f"names: must be a list of names, not {names!r:.100}")
+        if names and len(names) != count:
+            raise SettingError(f"names: {len(names)} names for {count} arguments")
+        return [str(name) for name in names]
 
     def _argument(self, value: object, frames: "list[bytes]") -> None:
         if isinstance(value, str):
@@ -154,15 +160,9 @@ class NodeSpec:
                 found.update(value)
         return found
 
-    def is_template(self) -> bool:
-        """Whether its body depends on other nodes, or is put together from names. A list without nodes is no frame."""
-        if self.names:
-            return True
-        return any(value is not None and (value != [] or self.by_reference) for value in self.arguments)
-
     def body(self, base: int = 0) -> bytes:
         """The body that is stored: the frames of the worker, or a template. ``base`` is added to the numbers of nodes."""
-        if not self.is_template():
+        if not self.template:
             return join(self.frames or [b""])
         given: Row = {"args": [_moved(value, base) for value in self.arguments] if base else self.arguments}
         if self.by_reference:
@@ -251,7 +251,11 @@ def as_json(content: bytes) -> bytes:
 
 def check_frames(arguments: "Sequence[object]", by_reference: bool) -> None:
     """Raises SettingError if a worker would get more frames than a message has."""
-    count = sum(len(value) if isinstance(value, list) and not by_reference else 1 for value in arguments)
+    count = len(arguments)
+    if not by_reference:
+        for value in arguments:
+            if isinstance(value, list):
+                count += len(value) - 1
     if count > MAX_BODY_FRAMES:
         raise SettingError(
             f"args: {count:,} frames; the limit is {MAX_BODY_FRAMES:,} (MAX_BODY_FRAMES). With by_reference it gets the ids of jobs "
