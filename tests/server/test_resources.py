@@ -7,14 +7,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from polydomo import limits
+from polydomo.cli.broker.up import process_count
 from polydomo.errors import SettingError
 from polydomo.server import resources
 from polydomo.server.resources import need_files, remedy
+from polydomo.server.settings.settings import Settings
 from tests.cli import shell
 from tests.server.harness import Broker, wait_for
 from tests.server.raw import Raw, dealer
@@ -180,10 +183,10 @@ def test_a_start_without_threads_is_one_line_too(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.run")), "the run that never began is not left for the next start to recover"
 
 
-@pytest.fixture
-def group() -> Iterator[Path]:
-    """A control group with a memory limit of 96 MiB."""
-    for root, file in resources.CGROUPS.values():
+@contextmanager
+def limited(files: "list[tuple[str, str]]", limit: str) -> Iterator[Path]:
+    """A control group with this limit, which is in the first of these files that exists."""
+    for root, file in files:
         place = Path(root) / f"polydomo-{os.getpid()}"
         try:
             place.mkdir()
@@ -191,7 +194,7 @@ def group() -> Iterator[Path]:
             continue
         try:
             if (place / file).exists():  # otherwise no control groups are mounted there
-                (place / file).write_text(str(MEMORY))
+                (place / file).write_text(limit)
                 yield place
                 return
         except OSError:
@@ -201,17 +204,61 @@ def group() -> Iterator[Path]:
     pytest.skip("control groups cannot be made here")
 
 
-def test_the_limit_of_the_control_group_is_the_memory_of_the_broker(group: Path) -> None:
-    inner = group / "inner"  # it has no limit of its own
-    inner.mkdir()
-    try:
-        code = "from polydomo.server.resources import available_memory; print(available_memory())"
-        enter = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
-        for place in (group, inner):
-            words = ["sh", "-c", enter, str(place), sys.executable, "-c", code]
-            done = subprocess.run(
-                words, capture_output=True, text=True, timeout=shell.PATIENCE, env=shell.environment()
-            )
-            assert done.stdout.strip() == str(MEMORY), done.stderr
-    finally:
-        inner.rmdir()
+def printed_in(group: Path, expression: str) -> str:
+    """What a process of the group prints."""
+    code = f"from polydomo.server import resources; print(resources.{expression})"
+    enter = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
+    words = ["sh", "-c", enter, str(group), sys.executable, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=shell.PATIENCE, env=shell.environment())
+    return done.stdout.strip() or done.stderr
+
+
+def test_the_limit_of_the_control_group_is_the_memory_of_the_broker() -> None:
+    files = [(root, memory) for root, memory, _ in resources.CGROUPS.values() if memory]
+    with limited(files, str(MEMORY)) as group:
+        inner = group / "inner"  # it has no limit of its own
+        inner.mkdir()
+        try:
+            assert [printed_in(place, "available_memory()") for place in (group, inner)] == [str(MEMORY)] * 2
+        finally:
+            inner.rmdir()
+
+
+def test_the_quota_of_the_control_group_limits_the_processes_of_the_broker() -> None:
+    """Half of a core is one process, on a machine with any number of cores."""
+    files = [(root, cpu) for root, _, cpu in resources.CGROUPS.values() if cpu]
+    with limited(files, "50000") as group:
+        assert printed_in(group, "available_cores()") == "1"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "period", "cores"),
+    [
+        ("cpu.max", "max 100000", "", 0.0),
+        ("cpu.max", "250000 100000", "", 2.5),
+        ("cpu.cfs_quota_us", "-1", "100000", 0.0),
+        ("cpu.cfs_quota_us", "20000", "10000", 2.0),
+        ("cpu.cfs_quota_us", "20000", "", 0.0),
+        ("cpu.cfs_quota_us", "20000", "0", 0.0),
+        ("cpu.max", "", "", 0.0),
+    ],
+)
+def test_quotas_of_both_versions_of_control_groups(
+    tmp_path: Path, file: str, text: str, period: str, cores: float
+) -> None:
+    (tmp_path / file).write_text(text + "\n")
+    if period:
+        (tmp_path / resources.PERIOD).write_text(period + "\n")
+    assert resources._quota(tmp_path / file) == cores
+    assert resources._quota(tmp_path / "no-such-file") == 0.0
+
+
+def test_a_quota_is_rounded_up_and_the_smallest_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [tmp_path / name for name in ("outer", "inner", "none")]
+    for group, text in zip(groups, ("250000 100000", "150000 100000", "max 100000"), strict=True):
+        group.mkdir()
+        (group / "cpu.max").write_text(text)
+    monkeypatch.setattr(resources, "_cgroups", lambda: [(group, "memory.max", "cpu.max") for group in groups])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+    assert resources.available_cores() == 2
+    assert process_count(Settings(processes=0)) == 2 and process_count(Settings(processes=5)) == 5

@@ -12,12 +12,14 @@ from polydomo.broker.jobs.job import DONE, Job
 from polydomo.broker.jobs.ops import (
     FULL,
     NOT_LEADER,
+    UNAVAILABLE,
     Collected,
     Finish,
     Get,
     Insert,
     Loaded,
     Op,
+    StoreError,
 )
 from polydomo.stores.backend import Backend
 from polydomo.stores.sqlite import SqliteBackend
@@ -66,6 +68,13 @@ class Loop(Owner):
                 self.posted.get(timeout=0.05)()
             except queue.Empty:
                 pass
+
+    def put_together(self, *ops: Op) -> None:
+        """The thread takes them at once."""
+        self.until(lambda: self.store._asleep)
+        with self.store._condition:
+            for op in ops:
+                self.put(op)
 
     def until_finished(self, *ops: Op) -> None:
         self.until(lambda: all(op in self.finished for op in ops))
@@ -192,6 +201,84 @@ def test_what_can_wait_goes_with_the_next_group(disk: Loop) -> None:
 
 
 @pytest.mark.xdist_group("postgres")
+class Faulty(SqliteBackend):
+    """Has a fault: it cannot handle a job named BAD. For the first read of LOST, the file cannot be used."""
+
+    lost = True
+
+    def _insert(self, connection: sqlite3.Connection, inserts: list[Insert]) -> None:
+        super()._insert(connection, inserts)
+        if any(op.job.id == "BAD" for op in inserts):
+            raise RuntimeError("no such thing")
+
+    def read(self, op: Op) -> None:
+        assert isinstance(op, Get)
+        if op.id == "BAD":
+            raise RuntimeError("no such thing")
+        if op.id == "LOST" and self.lost:
+            self.lost = False
+            raise StoreError(UNAVAILABLE, "it is away")
+        super().read(op)
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> Iterator[Loop]:
+    loop = begin(Faulty(tmp_path / "jobs.db"))
+    loop.until(lambda: loop.leads)
+    yield loop
+    loop.store.stop()
+
+
+def found(loop: Loop, id: str) -> bool:
+    get = Get(id)
+    loop.until_finished(loop.put(get))
+    return get.job is not None
+
+
+def test_an_internal_error_fails_only_the_write_that_causes_it(
+    faulty: Loop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ops = [Insert(job(id)) for id in ("A", "BAD", "B")]
+    faulty.put_together(*ops)
+    faulty.until_finished(*ops)
+    assert [op.error.code if op.error else "" for op in ops] == ["", UNAVAILABLE, ""]
+    other = sqlite3.connect(f"file:{tmp_path / 'jobs.db'}?mode=ro", uri=True)
+    assert other.execute("SELECT id FROM jobs ORDER BY id").fetchall() == [("A",), ("B",)]
+    other.close()
+    assert faulty.store.refusal() is None and len(faulty.epochs) == 1
+    assert "no such thing" in caplog.text
+
+
+def test_a_read_that_fails_leaves_other_operations_alone(faulty: Loop) -> None:
+    broken, other, insert = Get("BAD"), Get("A"), Insert(job("A"))
+    faulty.put_together(broken, insert, other)
+    faulty.until_finished(broken, insert, other)
+    assert broken.error is not None and other.error is None and insert.error is None and found(faulty, "A")
+
+
+def test_writes_survive_a_read_during_which_the_store_goes_away(faulty: Loop) -> None:
+    lost, other, insert = Get("LOST"), Get("A"), Insert(job("A"))
+    faulty.put_together(lost, other, insert)
+    faulty.until_finished(lost, other, insert)
+    assert lost.error is not None and other.error is not None and insert.error is None
+    faulty.until(lambda: faulty.store.refusal() is None)
+    assert found(faulty, "A")
+
+
+def test_an_answer_that_fails_leaves_the_others_alone(disk: Loop) -> None:
+    first, second = Insert(job("A")), Insert(job("B"))
+    disk.put_together(first, second)
+
+    def fail(_: Op) -> None:
+        raise RuntimeError("no such thing")
+
+    first.then = fail
+    with pytest.raises(RuntimeError, match="no such thing"):
+        disk.until_finished(second)
+    disk.until_finished(second)
+    assert second.error is None
+
+
 class TestPostgres:
     @pytest.fixture
     def server(self) -> Iterator[Postgres]:
@@ -224,6 +311,20 @@ class TestPostgres:
             loop.put(get)
             loop.until_finished(get)
             assert get.job is not None
+        finally:
+            loop.store.stop()
+
+    def test_a_text_that_cannot_be_stored_fails_alone(self, server: Postgres) -> None:
+        loop = self.begin(server, "a")
+        try:
+            loop.until(lambda: loop.leads)
+            bad, good = job("A"), job("B")
+            bad.key = "PostgreSQL has no \0 in texts"
+            ops = [Insert(bad), Insert(good)]
+            loop.put_together(*ops)
+            loop.until_finished(*ops)
+            assert ops[0].error is not None and ops[1].error is None and found(loop, "B") and not found(loop, "A")
+            assert loop.store.refusal() is None
         finally:
             loop.store.stop()
 

@@ -1,6 +1,7 @@
 """The system resources that a broker needs: open files, threads, memory and disk, and error messages with remedies if they are short."""
 
 import errno
+import math
 import os
 from pathlib import Path
 
@@ -66,18 +67,27 @@ def open_files() -> int:
         return 0
 
 
-# Of version 2, and of the controller "memory" of version 1: where the groups are, and the file of a group that has its limit.
+# Control groups: the controller ("": version 2), where its groups are, and the files that limit the memory and the CPU time of a group.
 CGROUPS = {
-    "": ("/sys/fs/cgroup", "memory.max"),
-    "memory": ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+    "": ("/sys/fs/cgroup", "memory.max", "cpu.max"),
+    "memory": ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", ""),
+    "cpu": ("/sys/fs/cgroup/cpu", "", "cpu.cfs_quota_us"),
 }
+PERIOD = "cpu.cfs_period_us"  # of version 1: the time for which the quota is
 UNLIMITED = 1 << 60  # cgroup version 1 reports a huge number if there is no limit
 
 
 def available_memory() -> int:
     """The memory that this process may use, in bytes: of the machine, or of its control group if that has a limit; 0 if unknown."""
-    found = [size for size in (_machine(), *map(_limit, _cgroups())) if 0 < size < UNLIMITED]
-    return min(found, default=0)
+    limits = [_number(group / memory) for group, memory, _ in _cgroups() if memory]
+    return min([size for size in (_machine(), *limits) if 0 < size < UNLIMITED], default=0)
+
+
+def available_cores() -> int:
+    """The cores that this process may use: those it may run on, or the quota of CPU time of its control group, rounded up."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quotas = [_quota(group / cpu) for group, _, cpu in _cgroups() if cpu]
+    return min([cores, *(math.ceil(quota) for quota in quotas if quota > 0)])
 
 
 def _machine() -> int:
@@ -90,9 +100,11 @@ def _machine() -> int:
     return 0
 
 
-def _cgroups() -> list[str]:
-    """The limit files of this process's control groups, from its own groups up to the roots."""
-    places = {Path(root): file for root, file in CGROUPS.values()}  # a container sees its own group as the root
+def _cgroups() -> list[tuple[Path, str, str]]:
+    """This process's control groups, from its own groups up to the roots, each with the names of its files."""
+    found = [
+        (Path(root), memory, cpu) for root, memory, cpu in CGROUPS.values()
+    ]  # a container sees its own as the root
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -100,17 +112,27 @@ def _cgroups() -> list[str]:
     for line in lines:
         _, controllers, own = line.split(":", 2)
         for controller in CGROUPS.keys() & set(controllers.split(",")):
-            root, file = CGROUPS[controller]
+            root, memory, cpu = CGROUPS[controller]
             place = Path(root) / own.strip().lstrip("/")
             while place != Path(root) and place.is_relative_to(root):
-                places[place] = file
+                found.append((place, memory, cpu))
                 place = place.parent
-    return [str(place / file) for place, file in places.items()]
+    return found
 
 
-def _limit(file: str) -> int:
+def _number(file: Path) -> int:
     try:
-        text = Path(file).read_text().strip()
+        text = file.read_text().strip()
         return int(text) if text.isdigit() else 0  # "max"
     except OSError:
         return 0
+
+
+def _quota(file: Path) -> float:
+    """In cores; 0 if there is none. Version 2 has both numbers in one file."""
+    try:
+        quota, *rest = file.read_text().split()
+        period = rest[0] if rest else (file.parent / PERIOD).read_text().strip()
+        return int(quota) / int(period) if quota.isdigit() else 0.0  # "max", "-1"
+    except (OSError, ValueError, ZeroDivisionError):
+        return 0.0

@@ -319,6 +319,8 @@ class PostgresBackend(Backend):
                 op.counts = dict(
                     connection.execute("SELECT state, count(*) FROM polydomo.jobs GROUP BY state").fetchall()
                 )
+        except psycopg.DataError:
+            raise  # one operation has a value that cannot be stored; the database is well
         except psycopg.Error as error:
             raise self._error(error) from None
 
@@ -356,6 +358,8 @@ class PostgresBackend(Backend):
                 )
                 for op in group.others:
                     one_by_one.apply(op)
+        except psycopg.DataError:
+            raise  # one operation has a value that cannot be stored; the database is well
         except psycopg.Error as error:
             raise self._error(error) from None
 

@@ -354,7 +354,7 @@ class SqliteBackend(Backend):
         except sqlite3.Error as error:
             self._roll_back(connection)
             raise self._error(error) from None
-        except StoreError:
+        except BaseException:
             self._roll_back(connection)
             raise
 

@@ -65,6 +65,12 @@ def awake_time() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
+def internal_error(error: Exception) -> StoreError:
+    """The answer to an operation that a fault of this program kept from being done, once the traceback is in the log."""
+    LOG.error("internal error in the job store", exc_info=error)
+    return StoreError(UNAVAILABLE, f"internal error: {error!r}")
+
+
 @dataclass(frozen=True)
 class LeaseTimes:
     """The right to be the one broker that uses the store: how long it lasts, and how often it is renewed, in seconds."""
@@ -221,8 +227,7 @@ class StoreThread(Store):
                     break
             except Exception as error:
                 # An internal error must not end the thread, because then nothing would be written again.
-                LOG.exception("internal error in the job store")
-                if self._failed(StoreError(UNAVAILABLE, f"internal error: {error!r}")):
+                if self._failed(internal_error(error)):
                     break
         try:
             if self._leads and self._open:
@@ -242,9 +247,9 @@ class StoreThread(Store):
         elif self.backend.shared and awake_time() >= self._renew_at:
             self._renew()
         self._gather()
-        reads, writes = self._take()
-        for op in reads:
-            self._read(op)
+        reads, self._kept = self._take()
+        self._read(reads)
+        writes, self._kept = self._kept, []
         if self._leads and (writes or self._trouble is not None):
             self._write(writes)
         elif writes:
@@ -299,17 +304,19 @@ class StoreThread(Store):
             self._move(writes)
         return reads, writes
 
-    def _read(self, op: Op) -> None:
-        try:
-            self.backend.read(op)
-        except StoreError as error:
-            op.error = error
+    def _read(self, reads: list[Op]) -> None:
+        for at, op in enumerate(reads):
+            try:
+                self.backend.read(op)
+            except StoreError as error:
+                if error.code != DAMAGED:
+                    self._refuse(reads[at:], error)
+                    raise
+                LOG.error("%s", error.text)  # the rest of the store can be used
+                op.error = error
+            except Exception as error:
+                op.error = internal_error(error)
             self._finish([op])
-            if error.code != DAMAGED:
-                raise
-            LOG.error("%s", error.text)  # the rest of the store can be used
-            return
-        self._finish([op])
 
     def _write(self, writes: list[Op]) -> None:
         stale = [op for op in writes if op.epoch != self._epoch]
@@ -320,34 +327,62 @@ class StoreThread(Store):
         try:
             self.backend.apply(writes, self._epoch)
         except StoreError as error:
-            if error.code == NOT_LEADER:
-                self._refuse(writes, error)
-                self._step_down(error.text)
-                return
-            if error.code == DAMAGED:  # opening the store again saves what is left; then this broker loads it
-                self._refuse(writes, error)
-                self._step_down(error.text)
+            self._not_written(writes, error)
+            return
+        except Exception as error:
+            if not writes:
                 raise
-            if error.code == FULL:  # nothing of the group was written; operations that are not retained fail
-                refused = [op for op in writes if not op.retained and not op.in_doubt]
-                self._refuse(refused, error)
-                writes = [op for op in writes if op.retained or op.in_doubt]
-            else:
-                for op in writes:
-                    op.in_doubt = True
-            self._kept = writes
-            raise
+            internal_error(error)
+            self._write_each(writes)
+            return
         self._committed = time.monotonic()
         self._commit_time = self._committed - began
         if self.disk_share and self._committed - self._measured >= DISK_MEASURED:
             self._measured = self._committed
             self.used_bytes = self.backend.used_bytes()
         self._expected = len(self._pending) + self._urgent
+        self._wrote(writes)
+
+    def _not_written(self, writes: list[Op], error: StoreError) -> None:
+        """Keeps what is to be retried, and raises the error unless this broker is no longer the leader."""
+        if error.code == NOT_LEADER:
+            self._refuse(writes, error)
+            self._step_down(error.text)
+            return
+        if error.code == DAMAGED:  # opening the store again saves what is left; then this broker loads it
+            self._refuse(writes, error)
+            self._step_down(error.text)
+            raise error
+        if error.code == FULL:  # nothing of the group was written; operations that are not retained fail
+            refused = [op for op in writes if not op.retained and not op.in_doubt]
+            self._refuse(refused, error)
+            writes = [op for op in writes if op.retained or op.in_doubt]
+        else:
+            for op in writes:
+                op.in_doubt = True
+        self._kept = writes
+        raise error
+
+    def _write_each(self, writes: list[Op]) -> None:
+        """After an internal error, with which nothing of the group was written: each operation alone, so that only those fail that cause
+        it."""
+        for at, op in enumerate(writes):
+            try:
+                self.backend.apply([op], self._epoch)
+            except StoreError as error:
+                self._not_written(writes[at:], error)
+                return
+            except Exception as error:
+                self._refuse([op], internal_error(error))
+            else:
+                self._wrote([op])
+
+    def _wrote(self, ops: list[Op]) -> None:
         self.groups += 1
-        self.written += len(writes)
+        self.written += len(ops)
         if self._trouble is not None:
             self._recovered()
-        self._finish(writes)
+        self._finish(ops)
 
     def _refuse(self, ops: list[Op], error: StoreError | None = None) -> None:
         for op in ops:
@@ -364,8 +399,12 @@ class StoreThread(Store):
 
     def _finish(self, ops: list[Op]) -> None:
         def finish() -> None:
-            for op in ops:
-                op.finish()
+            left = iter(ops)
+            try:
+                for op in left:
+                    op.finish()
+            finally:
+                self._finish(list(left))  # if one of them has failed
 
         if ops:
             self._post(finish)

@@ -1,5 +1,6 @@
 """The life of a job: stored before it is reported, retries, dead letters, keys, repeats, leadership."""
 
+import math
 from datetime import datetime
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.jobs import EXPIRED
-from polydomo.broker.jobs.ops import FULL, NOT_LEADER, Get, ScheduleRow, StoreError
+from polydomo.broker.jobs.ops import FULL, NOT_LEADER, UNAVAILABLE, Get, ScheduleRow, StoreError
 from polydomo.broker.jobs.policy import JobListener
 from polydomo.limits import COST_JOB
 from polydomo.model.outcomes import FAILED, GAVE_UP, NO_WORKER, OK, REFUSED, TOO_LARGE
@@ -500,3 +501,46 @@ def test_open_jobs_take_a_share_of_the_memory(world: World) -> None:
     world.jobs.check()
     world.store.sync()
     assert world.jobs.memory() == size
+
+
+def test_an_outcome_that_the_store_cannot_write_ends_the_job_all_the_same(world: World) -> None:
+    world.submit("A")
+    world.store.sync()
+    assert world.heard() == [("A", states.OPEN)]
+    world.jobs.wait("A", world.hear)
+    world.end()
+    (finish,) = world.store.ops
+    world.store.ops = []
+    finish.error = StoreError(UNAVAILABLE, "internal error: MemoryError()")
+    finish.finish()
+    world.store.sync()
+    assert world.heard() == [("A", states.DEAD)] and stored(world, "A") == (states.DEAD, FAILED, 1)
+    assert not world.jobs.open
+    world.jobs.check()
+
+
+def test_an_outcome_that_fails_twice_is_left_to_the_next_leader(world: World) -> None:
+    world.submit("A")
+    world.store.sync()
+    world.end()
+    for _ in range(2):
+        (finish,) = world.store.ops
+        world.store.ops = []
+        finish.error = StoreError(UNAVAILABLE, "internal error: MemoryError()")
+        finish.finish()
+    assert world.store.ops == [] and list(world.jobs.open) == ["A"]
+    again = World(world.backend)
+    again.room[b"work"] = 1
+    again.lead()
+    assert [job.id for job in again.started] == ["A"]
+
+
+def test_reasons_are_stored_as_text_that_every_database_accepts(world: World) -> None:
+    world.submit("A")
+    world.store.sync()
+    job = world.started.pop(0)
+    world.jobs.attempt_ended(job, FAILED, "cannot read \0 or \udcff", b"", True, math.inf)
+    world.store.sync()
+    op = Get("A")
+    world.backend.read(op)
+    assert op.job is not None and op.job.reason == r"cannot read \x00 or \udcff"

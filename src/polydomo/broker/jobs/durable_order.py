@@ -10,6 +10,7 @@ from polydomo.model.jobs.messages import (
     read_count,
     read_duration,
     read_mark,
+    read_octets,
     read_text,
 )
 from polydomo.model.records import Request
@@ -76,7 +77,7 @@ class DurableOrder:
 
 def order_of(header: Row, body: bytes) -> DurableOrder:
     """The order in a message to ``polydomo.accept``. Raises SettingError."""
-    name = read_text(header, "service", MAX_SERVICE_NAME).encode("utf-8", "surrogateescape")
+    name = read_octets(header, "service", MAX_SERVICE_NAME)
     order = DurableOrder(name, body)
     try:
         order.identity = bytes.fromhex(read_text(header, "identity", 1024))

@@ -46,3 +46,13 @@ def failure_reason(code: str, text: str) -> str:
     if code != FAILED:
         return f"{code}: {text}" if text else code
     return text or "the worker reported a failure without a reason"
+
+
+def stored_text(text: str) -> str:
+    r"""Text that every store accepts: PostgreSQL stores no NUL, and UTF-8 has no lone surrogates.
+
+    >>> stored_text("caf\u00e9"), stored_text("a\0b \udc80")
+    ('café', 'a\\x00b \\udc80')
+    """
+    text = text.replace("\0", "\\x00")
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

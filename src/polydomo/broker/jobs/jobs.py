@@ -18,11 +18,12 @@ from polydomo.broker.flows.ops import Gather, Grow, ReadGrowth
 from polydomo.broker.jobs import events
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
-from polydomo.broker.jobs.failures import NEVER, NOT_SAID
+from polydomo.broker.jobs.failures import NEVER, NOT_SAID, stored_text
 from polydomo.broker.jobs.job import DELAYED, QUEUED, RECORDING, RUNNING, Job, Row
 from polydomo.broker.jobs.ops import (
     FULL,
     NOT_LEADER,
+    UNAVAILABLE,
     Collected,
     Finish,
     Get,
@@ -497,7 +498,7 @@ class Jobs:
         job.phase = RECORDING
         job.state = state
         job.outcome = outcome
-        job.reason = reason
+        job.reason = stored_text(reason)
         job.ended = now
         keep = self.policy.keep_dead if state == states.DEAD else self.policy.keep
         job.keep = now + keep if keep and not job.flow else 0.0  # a node is kept as long as its flow
@@ -507,7 +508,12 @@ class Jobs:
         op = Finish(job) if growth is None else Grow(job, growth)
 
         def recorded(_: Op) -> None:
-            if op.error is None and not op.done and self.open.get(job.id) is job:
+            if op.error is not None and op.error.code == UNAVAILABLE and self.leads and state != states.DEAD:
+                # A fault of the store alone: while a store is away, outcomes are retained.
+                self.bytes -= len(job.result)
+                job.result = b""
+                self.record(job, states.DEAD, FAILED, f"its outcome could not be stored: {op.error.text}")
+            elif op.error is None and not op.done and self.open.get(job.id) is job:
                 if growth is not None:
                     job.state, job.outcome = states.DEAD, states.DAMAGED
                     job.reason = "the stored job is damaged; the flow that its worker answered with was not stored"

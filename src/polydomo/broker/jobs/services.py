@@ -37,6 +37,7 @@ from polydomo.model.jobs.messages import (
     read_duration,
     read_id,
     read_mark,
+    read_octets,
     read_service,
     read_text,
 )
@@ -188,7 +189,7 @@ def list_jobs(durable: Durable, request: Request, header: Row, content: bytes) -
     known = (*states.STATES, states.DELAYED, states.QUEUED, states.RUNNING)
     if state and state not in known:
         raise SettingError(f"state: {state!r} must be delayed, queued, running, open, done, dead or cancelled")
-    service = read_text(header, "service", MAX_SERVICE_NAME).encode()
+    service = read_octets(header, "service", MAX_SERVICE_NAME)
     most = read_count(header, "limit", MAX_LISTED) or 100
     if state in (states.DELAYED, states.QUEUED, states.RUNNING):
         found = [job for job in durable.jobs.open.values() if job.phase == state and service in (b"", job.service)]

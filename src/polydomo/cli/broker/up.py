@@ -157,11 +157,9 @@ def up(
 def process_count(settings: "Settings") -> int:
     """``auto`` is the number of cores that this process may use."""
     from polydomo.limits import MAX_PROCESSES
+    from polydomo.server.resources import available_cores
 
-    if settings.processes:
-        return settings.processes
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MAX_PROCESSES)
+    return settings.processes or min(available_cores(), MAX_PROCESSES)
 
 
 def open_memo(settings: "Settings") -> "MemoStore | NoMemoStore":

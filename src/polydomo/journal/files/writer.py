@@ -120,11 +120,11 @@ class Writer(threading.Thread):
             self._give_up(str(error))
 
     def _load(self) -> bool:
-        """Imports pyarrow in this thread, so that the broker starts sooner. If the import fails, for example because no file descriptor is
-        left, it is retried. False if the broker stopped before it succeeded."""
+        """Imports pyarrow and what uses it in this thread, so that the broker starts sooner. If the import fails, for example because no
+        file descriptor is left, it is retried. False if the broker stopped before it succeeded."""
         while True:
             try:
-                from polydomo.journal.files import parquet
+                from polydomo.journal.files import merge, parquet  # noqa: F401 - the merger imports ``merge`` when it is used
             except Exception as error:  # an import that broke off may fail in any way
                 if not self.trouble:
                     say(LOG, logging.ERROR, "cannot write the journal", why=str(error), directory=str(self.directory))

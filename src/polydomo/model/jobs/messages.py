@@ -199,13 +199,19 @@ class Submission:
 
 
 def read_service(header: Row) -> bytes:
-    name = _text(header, "service", MAX_SERVICE_NAME)
+    name = read_octets(header, "service", MAX_SERVICE_NAME)
     if not name:
         raise SettingError("service: the name of the service is missing")
-    return name.encode("utf-8", "surrogateescape")
+    return name
 
 
-def _text(header: Row, name: str, most: int) -> str:
+def read_octets(header: Row, name: str, most: int) -> bytes:
+    """A text that may be any bytes: those that are not UTF-8 are lone surrogates (PEP 383)."""
+    return _text(header, name, most, "surrogateescape").encode("utf-8", "surrogateescape")
+
+
+def _text(header: Row, name: str, most: int, errors: str = "strict") -> str:
+    """Without NUL and lone surrogates, which databases do not store as text."""
     value = header.get(name)
     if value is None:
         return ""
@@ -214,7 +220,7 @@ def _text(header: Row, name: str, most: int) -> str:
     if value.isascii() and len(value) <= most:
         return value
     try:
-        size = len(value.encode("utf-8", "surrogateescape"))
+        size = len(value.encode("utf-8", errors))
     except UnicodeEncodeError:
         raise SettingError(f"{name}: is not valid Unicode") from None
     if size > most:
@@ -228,7 +234,7 @@ def read_text(header: Row, name: str, most: int) -> str:
 
 def read_mark(header: Row, name: str) -> str:
     """The group of a job, or what it is near to. Raises SettingError."""
-    value = _text(header, name, MAX_MARK)
+    value = _text(header, name, MAX_MARK, "surrogateescape")
     fault = mark_fault(value.encode("utf-8", "surrogateescape")) if value else ""
     if fault:
         raise SettingError(f"{name}: {fault}")
