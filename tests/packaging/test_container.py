@@ -78,20 +78,39 @@ def test_the_image_has_a_compiled_core_and_a_user_without_rights(builder: Builde
     assert builder.run(*run, "sh", "-c", "command -v cc mypy || echo neither") == "neither"
 
 
+# Mounts the file system of the image ($1) as a pod with a read-only root has it: only its data and /tmp can be written to.
+READ_ONLY = """
+set -e
+mount --bind "$1" "$1"
+mount -t tmpfs -o mode=1777 tmpfs "$1/tmp"
+mount -t tmpfs -o mode=0700,uid=10001,gid=10001 tmpfs "$1/var/lib/polydomo"
+mount --rbind /dev "$1/dev"
+mount -t proc proc "$1/proc"
+mount -o remount,bind,ro "$1"
+root=$1; shift
+exec chroot "$root" setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --bounding-set=-all "$@"
+"""
+
+
 def test_the_broker_in_it_serves_and_stops_within_its_grace_time(builder: Builder, container: str) -> None:
+    """As a pod with the restricted security context: no root, no capabilities, a read-only root file system."""
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
+        pytest.skip("mount namespaces are not allowed on this machine")
+    variables = builder.run("inspect", "--format", "{{range .OCIv1.Config.Env}}{{println .}}{{end}}", container)
+    inside = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", READ_ONLY, "sh"]
+    inside += [builder.run("mount", container), "env", "-i", *variables.split("\n")]
+    refused = [*inside, "sh", "-c", "touch /opt/polydomo/x /var/x; touch /tmp/x $POLYDOMO_DATA/x && id -u"]
+    done = subprocess.run(refused, capture_output=True, text=True)
+    assert done.stdout == "10001\n" and done.stderr.count("Read-only file system") == 2, done
     port = free_port()
-    up = ("polydomo", "up", "--insecure", "--listen", f"tcp://127.0.0.1:{port}")
-    process = subprocess.Popen(
-        [*builder.command, "run", "--isolation", "chroot", container, "--", *up],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    up = ["polydomo", "up", "--insecure", "--listen", f"tcp://127.0.0.1:{port}"]
+    process = subprocess.Popen([*inside, *up], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         with polydomo.Client(f"tcp://127.0.0.1:{port}", timeout=60) as client:
             assert client.call("polydomo.status").frames
-        own = subprocess.run(
-            ["pgrep", "-u", "10001", "-f", f"127.0.0.1:{port}"], capture_output=True, text=True
-        ).stdout.split()
+            assert client.submit_job("work", b"kept on the volume")
+        found = subprocess.run(["pgrep", "-u", "10001", "-f", f"127.0.0.1:{port}"], capture_output=True, text=True)
+        own = found.stdout.split()
         assert len(own) == 1, own
         began = time.monotonic()
         subprocess.run(["kill", "-TERM", own[0]], check=True)

@@ -98,6 +98,33 @@ def test_pods_are_restricted(file: str) -> None:
         assert security["capabilities"]["drop"] == ["ALL"] and container["resources"]["limits"]["memory"]
 
 
+@pytest.mark.parametrize("file", ["base/statefulset.yaml", "worker/deployment.yaml"])
+def test_pods_may_read_the_secrets_that_they_mount(file: str) -> None:
+    """Kubernetes gives the files to root and to the group ``fsGroup``."""
+    found = pod(file)
+    security = found["securityContext"]
+    assert any("secret" in volume for volume in found["volumes"])
+    assert security["fsGroup"] == security["runAsGroup"] == security["runAsUser"]
+
+
+def test_who_asks_from_other_namespaces_reaches_the_broker() -> None:
+    by_name = {(found["kind"], found["metadata"]["name"]): found for _, found in manifests()}
+    for name, key, place in (
+        ("polydomo-from-keda", "kubernetes.io/metadata.name", "namespaceSelector"),
+        ("polydomo-from-prometheus", "app.kubernetes.io/name", "podSelector"),
+    ):
+        spec = by_name["NetworkPolicy", name]["spec"]
+        assert spec["podSelector"] == by_name["NetworkPolicy", "polydomo"]["spec"]["podSelector"]
+        (rule,) = spec["ingress"]
+        assert key in rule["from"][0][place]["matchLabels"] and rule["ports"][0]["port"] == 5246
+    monitored = by_name["ServiceMonitor", "polydomo"]["spec"]["selector"]["matchLabels"].items()
+    services = [
+        found["metadata"] for kind, found in ((key[0], value) for key, value in by_name.items()) if kind == "Service"
+    ]
+    chosen = [one["name"] for one in services if monitored <= one.get("labels", {}).items()]
+    assert chosen == ["polydomo-pods"], "of two brokers, each is asked, not the one to which the common address leads"
+
+
 def test_the_settings_of_the_pods_are_settings() -> None:
     variables = [one["name"] for one in broker_container()["env"]]
     variables += [one["name"] for one in pod("two/two-brokers.yaml")["containers"][0]["env"]]
@@ -112,7 +139,7 @@ def test_the_settings_of_the_pods_are_settings() -> None:
 def test_the_probes_and_the_scaler_get_what_they_ask_for(tmp_path: Path) -> None:
     (scaled,) = [found for _, found in manifests() if found["kind"] == "ScaledObject"]
     trigger = scaled["spec"]["triggers"][0]["metadata"]
-    path = trigger["url"].removeprefix("http://polydomo:5246")
+    path = trigger["url"].removeprefix("http://polydomo.polydomo:5246")  # service and namespace
     probe = broker_container()["readinessProbe"]["httpGet"]["path"]
     with Broker(tmp_path / "data") as broker, http_client(broker.url.replace("tcp", "http")) as client:
         assert client.get(probe).status_code == 200
