@@ -166,7 +166,7 @@ class Hands(Peer):
         def end() -> None:
             if worker.alive:
                 if body.startswith(DOOMED):
-                    self.host.broker.fail(worker, token, "permanent", "it can never succeed")
+                    self.host.broker.fail(worker, token, "permanent", "it can never succeed\0")
                 elif fails:
                     self.host.broker.fail(worker, token, "failed", "no luck")
                 else:

@@ -86,6 +86,18 @@ def outcome_before_sync(stack: ExitStack) -> None:
     swap(stack, Jobs, "record", make)
 
 
+@mutant("a reason is stored as the worker said it, with characters that a database does not accept")
+def reason_as_said(stack: ExitStack) -> None:
+    def make(record: Any) -> Any:
+        def mutated(self: Jobs, job: Job, state: str, outcome: str, reason: str, *more: Any) -> None:
+            record(self, job, state, outcome, reason, *more)
+            job.reason = reason
+
+        return mutated
+
+    swap(stack, Jobs, "record", make)
+
+
 @mutant("the store ignores the epoch of a write", first=7)
 def ignore_fencing(stack: ExitStack) -> None:
     def make(apply: Any) -> Any:

@@ -19,7 +19,10 @@ def job_row(job: Job) -> "tuple[object, ...]":
 
 
 def job_checks(job: Job) -> bytes:
-    found = job_values(job)[21]
+    values = job_values(job)
+    if any("\0" in value for value in values if isinstance(value, str)):
+        raise ValueError("a NUL, which PostgreSQL does not store in a text")
+    found = values[21]
     assert isinstance(found, bytes)
     return found
 
