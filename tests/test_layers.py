@@ -26,7 +26,7 @@ LAYERS = [
 ]
 
 OPEN = {"errors", "limits", "native", "visible"}  # to everybody
-EDGES = {"keys", "scratch", "tls"}  # to every layer that does I/O
+EDGES = {"keys", "scratch", "tls", "transports"}  # to every layer that does I/O
 PURE = {"wire", "model", "protocols", "web", "broker"}
 
 # Layers that may import less than their place in the order would allow.

@@ -31,6 +31,7 @@ from polydomo.limits import (
 )
 from polydomo.protocols.ends import ANNOUNCED, ClientEnd, Event, Frames, WorkerEnd
 from polydomo.protocols.mdx.ends import MdxClientEnd
+from polydomo.transports import writer_of
 from polydomo.wire import frames, sp
 from polydomo.wire.address import DISCOVER, IPC, Address
 from polydomo.wire.close_reason import CloseCause, CloseReason
@@ -273,7 +274,7 @@ class BrokerConnection(asyncio.Protocol, LinkHandler):
             self._rest = b""
         if out and link.state != ABORTING and not transport.is_closing():
             if large:
-                transport.writelines(out)
+                writer_of(transport)(out)
             else:
                 transport.write(b"".join(out))
         if link.state and not transport.is_closing():

@@ -20,6 +20,7 @@ from polydomo.server.connections.base import BaseConnection
 from polydomo.server.host import Host
 from polydomo.server.logs import say, trouble
 from polydomo.tls import TlsBytes
+from polydomo.transports import writer_of
 from polydomo.web.session import HttpSession
 from polydomo.wire.address import Address, is_loopback, parse_url
 from polydomo.wire.close_reason import CloseCause, CloseReason
@@ -66,6 +67,7 @@ class Connection(BaseConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self._write_pieces = writer_of(self.transport)
         self.peer = _name(transport, self.server, self.ipc)
         self.source = self.peer.rpartition(":")[0]  # the peer's host; all peers of local sockets count as one source
         if not self.server.admit(self):
@@ -189,7 +191,7 @@ class Connection(BaseConnection):
     def write(self, pieces: "list[Body]") -> None:
         """Writes the output of the wire protocol."""
         if self.tls is None:
-            self.transport.writelines(pieces)
+            self._write_pieces(pieces)
             return
         if all(len(piece) <= BIG_BODY for piece in pieces):
             self.tls.send(pieces)
