@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +14,9 @@ from typing import Any, Self
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HOME = ROOT / ".venv-real"
+# That of the Python that runs the tests: `.venv-real-3.12` belongs to `.venv-3.12`.
+OTHER = re.fullmatch(r"\.venv(-[\d.]+)", Path(sys.prefix).name)
+HOME = ROOT / f".venv-real{OTHER[1] if OTHER else ''}"
 PROGRAMS = Path(__file__).parent / "programs"
 PATIENCE = 60.0  # seconds for anything that should happen at once, on a machine that is busy
 
