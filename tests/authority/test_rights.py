@@ -59,6 +59,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
         )
         given = {"name": "of alice", "node": [{"service": "secret"}]}
         made.flow = made.http("alice").post("/v1/flows", json=given).json()["flow"]
+        wait_for(lambda: len(made.ask("jobs", {})["jobs"]) == 2, "the job of the flow's node")
         made.rules = made.rules.replace('call = ["open", "default", "titanic.*", "memodb"]', 'call = ["open"]')
         old = 'who = ["loser"]\ncall = ["open", "titanic.*", "memodb"]\ninspect = true'
         made.change(old, 'who = ["loser"]\nadmin = true')

@@ -49,10 +49,14 @@ class Crowd:
             peer.send(b"", b"MDPW01", b"\x01", b"echo")
         await until(lambda: len(self.server.broker.workers) == WORKERS)
         for _ in range(CLIENTS):
-            self.clients.append(peer := await asyncio.to_thread(self._peer))
-            for _ in range(requests):
-                peer.send(b"", b"MDPC01", b"echo", b"ask")
-        await until(lambda: self.server.broker.open_requests == CLIENTS * requests and not self.server.hub.dirty)
+            self.clients.append(await asyncio.to_thread(self._peer))
+        broker = self.server.broker
+        for asked, peer in enumerate(
+            self.clients * requests, 1
+        ):  # in turn: any ``CROWD`` workers have requests of all clients
+            peer.send(b"", b"MDPC01", b"echo", b"ask")
+            await until(lambda asked=asked: broker.open_requests == asked)  # type: ignore[misc]
+        await until(lambda: not self.server.hub.dirty)
         for connection in self.server.connections:
             link = connection.link
             assert link is not None
