@@ -101,10 +101,9 @@ def _machine() -> int:
 
 
 def _cgroups() -> list[tuple[Path, str, str]]:
-    """This process's control groups, from its own groups up to the roots, each with the names of its files."""
-    found = [
-        (Path(root), memory, cpu) for root, memory, cpu in CGROUPS.values()
-    ]  # a container sees its own as the root
+    """This process's control groups, from its own groups up to the roots, each with the names of its files. A container sees its own as the
+    root."""
+    found = [(Path(root), memory, cpu) for root, memory, cpu in CGROUPS.values()]
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
