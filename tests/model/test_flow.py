@@ -148,3 +148,14 @@ def test_equal_flows_have_equal_fingerprints() -> None:
 
     assert made("a").fingerprint() == made("a").fingerprint()
     assert made("a").fingerprint() != made("b").fingerprint()
+
+
+def test_a_list_of_references_in_a_flow_file_is_not_sent_as_json() -> None:
+    nodes: list[dict[str, object]] = [
+        {"name": "a", "service": "x"},
+        {"name": "b", "service": "x", "args": [[{"node": "a"}]]},
+    ]
+    with pytest.raises(SettingError, match=r"node 'b': args: a list of nodes is \{nodes = \[NAME, ...\]\}"):
+        read_flow({"name": "f", "node": nodes})
+    nodes[1]["args"] = [{"json": '[{"node": "a"}]'}]
+    assert read_flow({"name": "f", "node": nodes})["b"].frames == [b'[{"node":"a"}]']

@@ -241,6 +241,10 @@ def _argument(name: str, value: object, made: "dict[str, list[FlowNode]]") -> ob
                 return json.loads(str(value["json"]))
             except (ValueError, RecursionError) as error:
                 raise SettingError(f"node {name!r}: args: json: {error}") from None
+    if isinstance(value, list) and any(isinstance(one, dict) and one.keys() == {"node"} for one in value):
+        raise SettingError(
+            f"node {name!r}: args: a list of nodes is {{nodes = [NAME, ...]}}; {{json = TEXT}} sends a list with such objects as it is"
+        )
     return value
 
 

@@ -288,7 +288,7 @@ def flows(view: FlowsView) -> str:
     )
     runs = "".join(
         f"<details><summary><code>{escape(run.flow)}</code> {escape(run.name)}: {escape(run.state)} after {duration(run.total)}, "
-        f"{full(run.nodes)} nodes, {run.open_at_once:.1f} open on average</summary>"
+        f"{full(run.nodes)} nodes, {full(run.open_at_once)} open on average</summary>"
         + table(("node", "service", "#took", "#share"), [_step(step, run.total) for step in run.steps])
         + f'<p class="soft">{len(run.steps)} of the {full(run.critical)} nodes on the critical path, those that took longest.</p></details>'
         for run in view.slowest
