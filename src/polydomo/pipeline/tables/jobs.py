@@ -46,7 +46,9 @@ FROM {{messages}} WHERE event = 'job'
         Column("backoff_us", "BIGINT", "time between attempts, as asked for by the backoff or by workers"),
         Column("state", "STRING", "`done`, `dead` or `cancelled`"),
         Column(
-            "outcome", "STRING", "`ok`, or how the last attempt failed: `failed`, `timeout`, `gave-up`, `expired`, ..."
+            "outcome",
+            "STRING",
+            "`ok`, `reused` (the stored reply to an equal call), or how the last attempt failed: `failed`, `timeout`, ...",
         ),
         Column("reason", "STRING", "why it is dead or was cancelled"),
         Column("result_bytes", "BIGINT", "size of the result as framed"),
