@@ -57,7 +57,8 @@ class OpGroup:
                 growth = op.growth if isinstance(op, Grow) else None
                 ends.setdefault(op.job.flow, []).append((op.job.node, op.job.state, op.job.ended, growth))
             last = max([op.job.ended for op in found])
-            settled = found[-1].settled = steps.finished(ends, last, any(op.in_doubt for op in found))
+            jobs = {op.job.id: op.job for op in found}
+            settled = found[-1].settled = steps.finished(ends, last, any(op.in_doubt for op in found), jobs)
             if settled is not None:
                 for op in found:
                     settled.place(op.job)

@@ -36,6 +36,7 @@ class FlowChange:
         self.replacing: list[NodeRow] = []  # ended nodes that replace others, which end with them
         self.ready: list[int] = []
         self.places: dict[str, tuple[int, int]] = {}  # of released jobs
+        self.jobs: dict[str, Job] = {}  # that have ended in this transaction, by id
         self.left = False  # there is more to do than this transaction does
 
     # --- ends
@@ -226,9 +227,12 @@ class FlowChange:
             changed = self.changed.get(number)  # by this transaction, which writes it at its end
             if changed is not None and changed.grown >= 0:
                 ids[number] = job_id(self.row.id, changed.grown)
-        if self.tables.sizes(list(ids.values())) > min(self.settled.room(), FLOW_INPUT * len(wanted)):
+        found = {id: self.jobs[id] for id in ids.values() if id in self.jobs}
+        stored = [id for id in ids.values() if id not in found]
+        size = self.tables.sizes(stored) + sum([len(job.result) for job in found.values()])
+        if size > min(self.settled.room(), FLOW_INPUT * len(wanted)):
             return
-        found = self.tables.jobs(list(ids.values()))
+        found.update(self.tables.jobs(stored))
         for job in jobs:
             chosen = wanted.get(job.id)
             if chosen is not None:

@@ -17,7 +17,7 @@ from polydomo.broker.flows.ops import (
     StartFlow,
 )
 from polydomo.broker.jobs import job as states
-from polydomo.broker.jobs.job import scoped_key
+from polydomo.broker.jobs.job import Job, scoped_key
 from polydomo.broker.jobs.ops import Fire, Op
 from polydomo.limits import FLOW_SLICE
 from polydomo.model.flows.messages import Template
@@ -36,15 +36,18 @@ class FlowSteps:
     def __init__(self, tables: FlowTables) -> None:
         self.tables = tables
 
-    def finished(self, ends: "dict[str, list[End]]", now: float, in_doubt: bool) -> Settled | None:
+    def finished(
+        self, ends: "dict[str, list[End]]", now: float, in_doubt: bool, jobs: "dict[str, Job] | None" = None
+    ) -> Settled | None:
         """Nodes have ended, by flow. Ends that are known already change nothing. ``in_doubt``: some of this may have been written by a
-        transaction whose answer was lost."""
+        transaction whose answer was lost. ``jobs`` have ended in this transaction: their results need not be read."""
         settled = Settled()
         for id, found in ends.items():
             row = self.tables.flow(id)
             if row is None:
                 continue
             change = FlowChange(self.tables, row, now, settled)
+            change.jobs = jobs or {}
             by_number = {number: (state, when, growth) for number, state, when, growth in found}
             for node in self.tables.light(id, sorted(by_number)):
                 state, when, growth = by_number[node.number]
