@@ -1,4 +1,4 @@
-"""Local sessions: what a killed process left of the class archive is removed; files are written without programs; views are made once."""
+"""Sessions: what a killed process left of the class archive is removed; files are written without programs; views are made once."""
 
 import os
 import subprocess
@@ -10,6 +10,8 @@ import pytest
 
 from polydomo.pipeline import java, session
 from polydomo.pipeline.sql import sql, views_kept
+from tests.pipeline.journals import record, write
+from tests.pipeline.shared import load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +51,21 @@ def test_a_local_session_writes_files_without_checksums_and_programs(spark: "Spa
     files = [path for path in made.rglob("*") if path.is_file()]
     assert len(files) == 50 and all(path.suffix == ".parquet" for path in files), files
     assert spark.read.parquet(str(made)).count() == 50
+
+
+def test_a_session_of_the_user_may_mark_what_it_has_written(spark: "SparkSession", tmp_path: Path) -> None:
+    """As a Spark Connect server and a script of spark-submit do."""
+    write(tmp_path / "journal", [record(1, 1, 0, 1, 2)])
+    name = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+    spark.conf.set(name, "true")
+    try:
+        spark.range(1).write.parquet(str(tmp_path / "first"))
+        assert (tmp_path / "first" / "_SUCCESS").is_file()
+        summary = load([str(tmp_path / "journal")], str(tmp_path / "tables"))
+    finally:
+        spark.conf.unset(name)
+    assert not summary.problems and summary.rows["requests"] == 1
+    assert not list((tmp_path / "tables").rglob("_SUCCESS"))
 
 
 def test_a_frame_is_one_view_for_all_queries_of_a_batch(spark: "SparkSession") -> None:

@@ -166,6 +166,7 @@ def build(
             "spark.ui.enabled",
             "spark.ui.showConsoleProgress",
             "spark.python.worker.reuse",
+            "spark.sql.codegen.cache.maxEntries",
             *(name for name in settings if name.startswith("spark.hadoop.")),
         ):
             settings.pop(key)

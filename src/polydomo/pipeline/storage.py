@@ -21,6 +21,7 @@ from polydomo.errors import PolydomoError
 from polydomo.journal.files import parquet
 
 ALIASES = {"s3a": "s3", "s3n": "s3"}  # Hadoop's names for Arrow's schemes
+UNREAD = "._"  # first characters of files that Spark does not read
 
 
 class NoStorage(PolydomoError):
@@ -84,10 +85,10 @@ class LocalStorage:
         return changed if time.time_ns() - changed > 2_000_000_000 else 0
 
     def under(self, path: str) -> list[str]:
-        """Paths of all files below a directory, except hidden ones."""
+        """Paths of all files below a directory, except those that Spark does not read: a session of the user may write `_SUCCESS`."""
         found = []
         for folder, _, names in os.walk(local_path(path)):
-            found += [f"{folder}/{name}" for name in names if not name.startswith(".")]
+            found += [f"{folder}/{name}" for name in names if name[0] not in UNREAD]
         return sorted(found)
 
     def read(self, path: str) -> bytes:
@@ -178,7 +179,7 @@ class ArrowStorage:
         return sorted(
             self.outer(info.path)
             for info in self.system.get_file_info(selector)
-            if info.type == pafs.FileType.File and not info.base_name.startswith(".")
+            if info.type == pafs.FileType.File and info.base_name[0] not in UNREAD
         )
 
     def read(self, path: str) -> bytes:
