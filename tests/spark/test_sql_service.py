@@ -292,6 +292,9 @@ def test_the_service_returns_with_a_new_session_when_spark_runs_out_of_memory(tm
             serving.terminate()
             logged = serving.communicate(timeout=PATIENCE)[1]
             assert serving.returncode == 0 and "Traceback" not in logged, logged
+            assert logged.count("leaves the broker until a new session is open") == 1 and "WARNING:" not in logged, (
+                logged
+            )
         finally:
             serving.kill()
             serving.wait()

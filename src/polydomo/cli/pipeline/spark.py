@@ -1,5 +1,8 @@
 """``polydomo spark``: SQL on Spark as a service, and workers on a Spark cluster."""
 
+import contextlib
+import logging
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -94,4 +97,22 @@ def serve(
             made.read.parquet(path).createOrReplaceTempView(name)
         return made
 
-    run(open_session, session.close, options.address(to), service, concurrency, limits, writable)
+    with _logs_shown():
+        run(open_session, session.close, options.address(to), service, concurrency, limits, writable)
+
+
+@contextlib.contextmanager
+def _logs_shown() -> Iterator[None]:
+    """Logs to standard error. When a JVM ends, py4j logs with the root logger, and so gives it a handler that would repeat each message."""
+    log, handler = logging.getLogger("polydomo"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("polydomo: %(message)s"))
+    before = log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]
