@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from polydomo.pipeline import java, session
+from polydomo.pipeline import batch, java, session
 from polydomo.pipeline.sql import sql, views_kept
+from tests.pipeline.comparing import content
 from tests.pipeline.journals import record, write
 from tests.pipeline.shared import load
 
@@ -53,19 +54,25 @@ def test_a_local_session_writes_files_without_checksums_and_programs(spark: "Spa
     assert spark.read.parquet(str(made)).count() == 50
 
 
-def test_a_session_of_the_user_may_mark_what_it_has_written(spark: "SparkSession", tmp_path: Path) -> None:
-    """As a Spark Connect server and a script of spark-submit do."""
-    write(tmp_path / "journal", [record(1, 1, 0, 1, 2)])
-    name = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
-    spark.conf.set(name, "true")
-    try:
-        spark.range(1).write.parquet(str(tmp_path / "first"))
-        assert (tmp_path / "first" / "_SUCCESS").is_file()
-        summary = load([str(tmp_path / "journal")], str(tmp_path / "tables"))
-    finally:
-        spark.conf.unset(name)
-    assert not summary.problems and summary.rows["requests"] == 1
-    assert not list((tmp_path / "tables").rglob("_SUCCESS"))
+def test_the_settings_of_a_session_of_the_user_change_no_row(spark: "SparkSession", tmp_path: Path) -> None:
+    """As a script of spark-submit builds it: other times, other files, and `_SUCCESS` in each directory."""
+    write(tmp_path / "journal", [record(1, 1, 0, 1, 2), record(2, 2, 3600, 3601, 3602)])
+    settings = {
+        "spark.sql.session.timeZone": "Asia/Kolkata",
+        "spark.sql.parquet.outputTimestampType": "INT96",
+        "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
+    }
+    theirs = spark.newSession()
+    for name, value in settings.items():
+        theirs.conf.set(name, value)
+    theirs.range(1).write.parquet(str(tmp_path / "first"))
+    assert (tmp_path / "first" / "_SUCCESS").is_file()
+    summary = batch.run([str(tmp_path / "journal")], str(tmp_path / "theirs"), session=theirs)
+    load([str(tmp_path / "journal")], str(tmp_path / "ours"))
+    assert not summary.problems and summary.rows["requests"] == 2
+    assert content(tmp_path / "theirs") == content(tmp_path / "ours")
+    assert not list((tmp_path / "theirs").rglob("_SUCCESS"))
+    assert {name: theirs.conf.get(name) for name in settings} == settings
 
 
 def test_a_frame_is_one_view_for_all_queries_of_a_batch(spark: "SparkSession") -> None:

@@ -42,6 +42,12 @@ QUIET = {
     "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
+# Those of them on which the rows and the files of tables depend.
+OF_TABLES = (
+    "spark.sql.session.timeZone",
+    "spark.sql.parquet.compression.codec",
+    "spark.sql.parquet.outputTimestampType",
+)
 # On one machine a plan with few partitions needs no adapting, which would plan every stage again. Nor does
 # Spark check plans after each step of its optimizer: a check of Spark itself, which costs time in every query.
 LOCAL = {
@@ -322,7 +328,7 @@ class LazySpark:
             return LazySpark(lambda rows: build(rows=rows))
         if isinstance(given, LazySpark):
             return _Borrowed(given)
-        return LazySpark(lambda rows: given, owned=False)
+        return _Given(given)
 
     def get(self, rows: int = 0) -> "SparkSession":
         if self.started is None:
@@ -352,3 +358,27 @@ class _Borrowed(LazySpark):
     def __init__(self, session: LazySpark) -> None:
         super().__init__(session.get, owned=False)
         self.started = session.started
+
+
+class _Given(LazySpark):
+    """A session that the user built. While tables are computed in it, it has the settings on which their rows and files depend."""
+
+    def __init__(self, session: "SparkSession") -> None:
+        super().__init__(self._prepared, owned=False)
+        self._session = session
+        self._before: dict[str, str | None] = {}
+
+    def _prepared(self, rows: int) -> "SparkSession":
+        conf = self._session.conf
+        self._before = {name: conf.get(name, None) for name in OF_TABLES}
+        for name in OF_TABLES:
+            conf.set(name, QUIET[name])
+        return self._session
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__(*_)
+        for name, value in self._before.items():
+            if value is None:
+                self._session.conf.unset(name)
+            else:
+                self._session.conf.set(name, value)
