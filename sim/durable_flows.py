@@ -63,7 +63,7 @@ class SimulatedFlow:
     def _add(self, flow: Flow, dice: Random, count: int, prefix: str, growing: float) -> None:
         """Adds random nodes. The place of a node is its number; of one that another adds, the place of that, a dot and its number. In a
         third of the flows results are reused, and some nodes are equal to others."""
-        reuse = Random(self.world.plan.seed * 179_424_673 + self.number).random() < 0.33
+        reuse = Random(self.world.plan.seed * 200_055_301 + self.number).random() < 0.33
         equal = Random(f"equal {self.world.plan.seed} {self.number} {prefix}")
         known_calls: list[
             tuple[list[object], bool]
