@@ -26,6 +26,7 @@ from polydomo import (
     Worker,
     testing,
 )
+from polydomo.client.security import target, targets
 from polydomo.limits import FRAME_HEAD, FREE_HEADS, MAX_BODY, MAX_BODY_FRAMES, MAX_MESSAGE, MAX_SERVICE_NAME
 from polydomo.protocols import registry
 from polydomo.server.settings.sections import LimitsSection
@@ -488,3 +489,13 @@ def test_an_address_that_is_not_a_string_is_a_setting_error(to: object) -> None:
 def test_a_timeout_that_is_not_a_duration_is_rejected(timeout: float) -> None:
     with Client("tcp://127.0.0.1:1") as client, pytest.raises(SettingError, match="timeout: must be 0 seconds or more"):
         client.call("echo", timeout=timeout)
+
+
+def test_without_an_address_the_variable_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("POLYDOMO_TO", raising=False)
+    assert [str(address) for address in targets(None)] == ["tcp://127.0.0.1:5246"]
+    monkeypatch.setenv("POLYDOMO_TO", "tcp://127.0.0.1:7, tcp://127.0.0.1:8")
+    assert [str(address) for address in targets(None)] == ["tcp://127.0.0.1:7", "tcp://127.0.0.1:8"]
+    assert [str(address) for address in targets("tcp://127.0.0.1:9")] == ["tcp://127.0.0.1:9"]
+    monkeypatch.setenv("POLYDOMO_TO", "tcp://127.0.0.1:7")
+    assert str(target(None)) == "tcp://127.0.0.1:7"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # libsodium and OpenSSL are loaded only when needed
     from polydomo.wire.security.curve import KeyPair
 
 DEFAULT_URL = "tcp://127.0.0.1:5246"
+ADDRESS_VARIABLE = "POLYDOMO_TO"  # the address of clients and workers that name none
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def target(
         security = _default or Security()
     if key or server_key:
         security = replace(security, key=key or security.key, server_key=server_key or security.server_key)
-    address = parse_url(to or DEFAULT_URL, connect=True)
+    address = parse_url(to or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_URL, connect=True)
     return replace(address, security=read(security, address))
 
 
@@ -120,7 +121,7 @@ def targets(
         to = contexts.load(context).to
     if to is not None and not isinstance(to, str):
         return [target(to, key, server_key, context, security)]  # raises an error with the reason
-    urls = [url.strip() for url in (to or DEFAULT_URL).split(",")]
+    urls = [url.strip() for url in (to or os.environ.get(ADDRESS_VARIABLE, "")).split(",")]
     return [target(url, key, server_key, context, security) for url in urls]
 
 

@@ -13,11 +13,10 @@ from polydomo.cli.dev.source_files import MOST_FILES, SourceFiles
 from tests.cli.shell import PATIENCE, Running, complaint, run
 
 APP = """
-import os
 import words
 from polydomo import Worker
 
-worker = Worker(os.environ["POLYDOMO_TO"])
+worker = Worker()
 
 @worker.service("greet")
 def greet(call):
@@ -102,7 +101,7 @@ def test_a_program_is_restarted_when_a_file_changes(here: Path) -> None:
 
 def test_both_end_together(here: Path) -> None:
     code = APP + textwrap.dedent("""
-        import subprocess
+        import os, subprocess
         child = subprocess.Popen(["sleep", "1000"])
         print("pids", os.getpid(), child.pid)
         worker.run()
