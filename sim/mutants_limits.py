@@ -35,17 +35,18 @@ def window_reset(stack: ExitStack) -> None:
 
 @mutant("the window is a bucket that is emptied as a whole", *RATE)
 def bucket_edge(stack: ExitStack) -> None:
-    def make(prune: Any) -> Any:
-        def mutated(self: LimitedQueue, lane: Lane) -> None:
-            prune(self, lane)
+    def make(room: Any) -> Any:
+        def mutated(self: LimitedQueue, lane: Lane) -> int:
             edge = self._state.now // self.limits.window * self.limits.window
             while lane.starts and lane.starts[0] < edge:
                 lane.starts.popleft()
                 self.start_count -= 1
+            found: int = room(self, lane)
+            return found
 
         return mutated
 
-    swap(stack, LimitedQueue, "prune", make)
+    swap(stack, LimitedQueue, "room", make)
 
 
 @mutant("the slot of a request is not returned when its worker is lost", *RUNNING, "worker_crash=0.6")

@@ -1,7 +1,7 @@
 """Timekeeping: timers of requests, workers, services, sessions and questions to other processes, and what is done when they are due."""
 
 from polydomo.broker.cluster.siblings import Expiry, Siblings
-from polydomo.broker.limiting.limited_queue import LaneTimer, QueueTimer
+from polydomo.broker.limiting.limited_queue import LaneTimer
 from polydomo.broker.limiting.permits import LostProcess
 from polydomo.broker.requests import dispatch, expiry, progress
 from polydomo.broker.state import State
@@ -49,7 +49,7 @@ def _timer_due(state: State, key: int, item: object) -> None:
             item.session.on_timer(item.key)
     elif isinstance(item, progress.DueProgress):
         progress.due(state, item)
-    elif isinstance(item, (LaneTimer, QueueTimer, LostProcess)):
+    elif isinstance(item, (LaneTimer, LostProcess)):
         item.on_timer(key)
         dispatch.serve_freed(state)
     elif isinstance(item, (Siblings, Expiry)):

@@ -12,6 +12,7 @@ from polydomo.journal.levels import Levels
 from polydomo.journal.reading.audit import audit
 from polydomo.journal.recording.chunk import Run
 from polydomo.journal.recording.recorder import JournalRecorder
+from polydomo.limits import LANES_FORGOTTEN
 from polydomo.model.name_patterns import PatternMap
 from polydomo.model.records import QUEUED, Request
 from polydomo.model.request_options import RequestOptions
@@ -366,3 +367,25 @@ def test_a_request_that_may_start_goes_to_an_idle_worker_and_not_to_one_that_pre
     second.answer()
     first.answer(index=0)  # it runs c0 now, and a1 may start
     assert (first.bodies(), second.bodies()) == ([b"c0"], [b"a1"])
+
+
+def test_idle_groups_are_forgotten_a_number_in_each_turn() -> None:
+    world = limited(rate="3/10s")
+    offer(world)
+    ask(world.client(), b"x", b"used")
+    queue = world.broker.limiter.queues[b"echo"]
+    for number in range(2 * LANES_FORGOTTEN):
+        lane = queue.lane_of(b"%d" % number)
+        for _ in range(2):  # idle, and after another start idle again: only the last one counts
+            world.broker.now += 0.0001
+            queue.note_start(lane, world.broker.now)
+            queue.settle(lane)
+    assert len(queue.lanes) == 2 * LANES_FORGOTTEN + 1
+    world.broker.now += 10.0
+    turns = []
+    while queue.idle and len(turns) < 100:
+        before = len(queue.lanes)
+        queue.on_timer()
+        turns.append(before - len(queue.lanes))
+    assert max(turns) <= LANES_FORGOTTEN and list(queue.lanes) == [b"used"], "its request still runs"
+    assert queue.start_count == 1

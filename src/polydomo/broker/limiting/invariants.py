@@ -1,5 +1,7 @@
 """What must always be true of the queue of a service with limits."""
 
+from collections import Counter
+
 from polydomo.broker.limiting.limited_queue import LimitedQueue
 
 
@@ -9,8 +11,7 @@ def check_invariants(queue: LimitedQueue) -> None:
     for key, lane in queue.lanes.items():
         who = f"lane {key!r} of {queue.name!r}"
         assert lane.key == key, f"{who} is listed under another key"
-        assert lane.is_used() or lane in queue.idle, f"{who} is kept without a reason"
-        assert (lane in queue.idle) == bool(lane.idle_since), f"{who} is wrongly listed as idle"
+        assert lane.is_used() or lane.listings, f"{who} is kept without a reason"
         queues = lane.queues()
         assert lane.waiting == sum(len(each.requests) for each in queues), f"{who} miscounts its requests"
         assert lane.ready == sum(each.is_ready for each in queues), f"{who} miscounts its ready queues"
@@ -24,6 +25,8 @@ def check_invariants(queue: LimitedQueue) -> None:
         # A timer that is due a moment late serves them.
         waits = lane.parked and lane.ready < room and not lane.timer
         assert not waits, f"{who} has room, and its requests wait"
+    listed = Counter(queue.idle)
+    assert all(lane.listings == count for lane, count in listed.items()), f"{queue.name!r} miscounts idle lanes"
     starts = sum(len(lane.starts) for lane in queue.lanes.values() if lane.starts)
     assert queue.start_count == starts, f"{queue.name!r} counts {queue.start_count} starts and has {starts}"
     assert queue.ready == ready == sum(len(turn.ready) for turn in queue.turns), (

@@ -12,7 +12,6 @@ hold at all times, whatever is lost on the way.
 from collections import deque
 
 from polydomo.model.records import Request, Session, Worker
-from polydomo.model.service_limits import ServiceLimits
 
 
 class LaneQueue:
@@ -53,8 +52,8 @@ class Share:
 
 class Lane:
     __slots__ = (
-        "asked", "by_client", "idle_since", "key", "parked", "permits", "ready", "reserved", "running", "served_here", "shares", "starts",
-        "timer", "until", "waiting",
+        "asked", "by_client", "key", "listed", "listings", "parked", "permits", "ready", "reserved", "running", "served_here", "shares",
+        "starts", "timer", "until", "waiting",
     )  # fmt: skip
 
     def __init__(self, key: bytes) -> None:
@@ -68,7 +67,8 @@ class Lane:
         self.ready = 0  # queues whose first request may start: never more than there is room
         self.waiting = 0  # requests
         self.timer = 0  # key of its timer: when the window has room again
-        self.idle_since = 0.0  # not 0: it is kept only for the starts in its window
+        self.listed = 0.0  # the last start when it became idle, and joined the lanes that can be forgotten later
+        self.listings = 0  # how often it is among these
         self.permits = 0  # of a process other than 0: starts that process 0 has allowed and that were not used
         self.until = 0.0  # ... when the first of them lapses
         self.asked = 0  # ... and that it was asked for
@@ -106,11 +106,6 @@ class Lane:
     def used(self) -> int:
         """Starts that count against the rate. Those outside the window are forgotten already (``LimitedQueue.prune``)."""
         return self.reserved + (len(self.starts) if self.starts is not None else 0)
-
-    def room(self, limits: ServiceLimits) -> int:
-        """How many requests may start now."""
-        found = limits.running - self.running if limits.running else limits.starts
-        return min(found, limits.starts - self.used()) if limits.starts else found
 
     def share_of(self, worker: Worker) -> Share:
         if self.shares is None:

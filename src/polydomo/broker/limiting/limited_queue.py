@@ -10,6 +10,7 @@ from collections import deque
 from polydomo.broker.limiting.job_starts import JobStarts
 from polydomo.broker.limiting.lane import ClientTurn, Lane, LaneQueue
 from polydomo.broker.state import State
+from polydomo.limits import LANES_FORGOTTEN, TIMER_TICK
 from polydomo.model.records import LimitedRequests, Request, Session
 from polydomo.model.service_limits import GROUP, PRINCIPAL, ServiceLimits
 
@@ -48,8 +49,8 @@ class LimitedQueue(LimitedRequests):
         self.places: dict[Request, LaneQueue] = {}  # waiting requests
         self.held: dict[Request, Lane] = {}  # requests that workers hold
         self.unstarted: dict[Request, Lane] = {}  # ... of them on their way to a worker of another process
-        # Lanes that are only kept for the starts in their window, the longest idle first.
-        self.idle: dict[Lane, None] = {}
+        # Lanes that became idle, and were kept for the starts in their window: once for each last start, the first one first.
+        self.idle: deque[Lane] = deque()
         self.timer = 0  # key of its timer: when the first of them can be forgotten
         self.start_count = 0  # starts inside the windows of all lanes
         self.leases: deque[tuple[float, Lane]] = deque()  # when the permits of lanes lapse, the first one first
@@ -110,9 +111,6 @@ class LimitedQueue(LimitedRequests):
         lane = self.lanes.get(key)
         if lane is None:
             lane = self.lanes[key] = Lane(key)
-        elif lane.idle_since:
-            lane.idle_since = 0.0
-            del self.idle[lane]
         return lane
 
     def room(self, lane: Lane) -> int:
@@ -122,9 +120,15 @@ class LimitedQueue(LimitedRequests):
             return lane.permits
         if self._state.now < self.closed_until:
             return 0
-        if lane.starts:
-            self.prune(lane)
-        return lane.room(self.limits)
+        limits, starts = self.limits, lane.starts
+        found = limits.running - lane.running if limits.running else limits.starts
+        if limits.starts:
+            if starts and starts[0] <= self._state.now - limits.window:
+                self.prune(lane)
+            left = limits.starts - lane.reserved - (len(starts) if starts else 0)
+            if left < found:
+                return left
+        return found
 
     def prune(self, lane: Lane) -> None:
         """Forgets starts outside the window."""
@@ -357,39 +361,43 @@ class LimitedQueue(LimitedRequests):
         if lane.is_used():
             return
         lane.timer = 0
-        if lane.starts:
-            self.prune(lane)
-        if not lane.starts or not self.limits.starts:
+        starts, limits = lane.starts, self.limits
+        if not starts or not limits.starts or starts[-1] <= self._state.now - limits.window:
             self._drop(lane)
-            return
-        if not lane.idle_since:
-            lane.idle_since = self._state.now
-            self.idle[lane] = None
+        elif lane.listed != starts[-1]:
+            lane.listed = starts[-1]
+            lane.listings += 1
+            self.idle.append(lane)
             if not self.timer:
                 self._forget_later()
 
     def _drop(self, lane: Lane) -> None:
-        if lane.idle_since:
-            lane.idle_since = 0.0
-            del self.idle[lane]
         if lane.starts:
             self.start_count -= len(lane.starts)
             lane.starts = None
-        self.lanes.pop(lane.key, None)
+        if self.lanes.get(lane.key) is lane:
+            del self.lanes[lane.key]
         if not self.lanes:
             self._state.limits.forget(self.name)
 
     def _forget_later(self) -> None:
-        due = next(iter(self.idle)).idle_since + self.limits.window
-        self.timer = self._state.timers.add(self._state.now, due, QueueTimer(self))
+        now = self._state.now
+        due = max(self.idle[0].listed + self.limits.window, now + TIMER_TICK / 1000)
+        self.timer = self._state.timers.add(now, due, LaneTimer(self))
 
     def on_timer(self) -> None:
-        """Forgets lanes whose window has passed."""
+        """Forgets lanes whose window has passed: a number of them, so that no turn of the loop is long."""
         self.timer = 0
-        for lane in list(self.idle):
-            if lane.idle_since + self.limits.window > self._state.now:
-                break
-            self._drop(lane)
+        end = self._state.now - self.limits.window
+        for _ in range(min(len(self.idle), LANES_FORGOTTEN)):
+            lane = self.idle[0]
+            if lane.listings == 1:
+                if lane.listed > end:
+                    break
+                if not lane.is_used():
+                    self._drop(lane)
+            lane.listings -= 1
+            self.idle.popleft()
         if self.idle:
             self._forget_later()
 
@@ -473,29 +481,19 @@ class LimitedQueue(LimitedRequests):
 
 
 class LaneTimer:
-    """The window of a lane has room again."""
+    """The window of a lane has room again; without a lane: idle lanes may be forgotten."""
 
     __slots__ = ("lane", "queue")
 
-    def __init__(self, queue: LimitedQueue, lane: Lane) -> None:
+    def __init__(self, queue: LimitedQueue, lane: Lane | None = None) -> None:
         self.queue = queue
         self.lane = lane
 
     def on_timer(self, key: int) -> None:
-        lane = self.lane
-        if lane.timer == key:
+        lane, queue = self.lane, self.queue
+        if lane is None:
+            if queue.timer == key:
+                queue.on_timer()
+        elif lane.timer == key:
             lane.timer = 0
-            self.queue.changed(lane)
-
-
-class QueueTimer:
-    """Idle lanes of a queue may be forgotten."""
-
-    __slots__ = ("queue",)
-
-    def __init__(self, queue: LimitedQueue) -> None:
-        self.queue = queue
-
-    def on_timer(self, key: int) -> None:
-        if self.queue.timer == key:
-            self.queue.on_timer()
+            queue.changed(lane)
