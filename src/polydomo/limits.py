@@ -256,6 +256,7 @@ COST_ENTRY: Final = 1_500  # An entry of the catalog.
 COST_VALUE: Final = 500
 COST_RECORD: Final = 600  # A log record.
 COST_JOB: Final = 1_000  # An open job.
+COST_CLIENT_ID: Final = 100  # The id of a request in the journal, until it is written.
 COST_EVENT: Final = 500  # An event of the journal that is not packed, until it is written.
 
 # --- monitoring -------------------------------------------------------------------------------------------------------
@@ -370,6 +371,7 @@ STORY_TIME: Final = 5.0  # How long a story waits for rows in memory to be writt
 STORY_LOOK: Final = 0.05  # Seconds between checks of that.
 TAP_ROWS: Final = 250  # Rows sent to taps per tick, 1,000 per second: more is unreadable, and building them takes 2 ms.
 JOURNAL_CLIENT_ID: Final = 128  # Bytes recorded of the id that a client gave its request: three UUIDs.
+CLIENT_IDS_AT_ONCE: Final = 500  # Ids that the journal's thread converts before it lets the broker's loop run: 0.02 ms.
 JOURNAL_NAMES: Final = 20  # Services of one worker that are recorded in its rows.
 
 # The pipeline.

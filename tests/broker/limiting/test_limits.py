@@ -382,7 +382,7 @@ def test_idle_groups_are_forgotten_a_number_in_each_turn() -> None:
             queue.settle(lane)
     assert len(queue.lanes) == 2 * LANES_FORGOTTEN + 1
     world.broker.now += 10.0
-    turns = []
+    turns: list[int] = []
     while queue.idle and len(turns) < 100:
         before = len(queue.lanes)
         queue.on_timer()

@@ -3,6 +3,7 @@
 Nearly all of it is numpy's and Arrow's work, during which the broker's loop can run.
 """
 
+import time
 from typing import Any
 
 import numpy as np
@@ -10,22 +11,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from polydomo.journal.recording.client_ids import ClientIds
+from polydomo.limits import CLIENT_IDS_AT_ONCE
 
 Ints = Any  # np.ndarray of int64
 Octets = Any  # np.ndarray of uint8
+
+LOOP_RUNS = 0.00005  # seconds: about the shortest sleep of Linux
 
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 def id_texts(ids: ClientIds, seqs: Ints) -> pa.DictionaryArray:
     """The ids of the events with these sequence numbers; "" for those without. There is at least one id."""
-    entries = np.frombuffer(ids.entries, np.int64).reshape(-1, 2)
-    texts = _texts(np.frombuffer(ids.octets, np.uint8), entries[:, 1])
-    known = entries[:, 0].copy()
+    known, lengths, octets = _arrays(ids)
+    texts = _texts(octets, lengths)
     if not np.array_equal(known, seqs):
         places = np.minimum(np.searchsorted(known, seqs), len(known) - 1)
         texts = pc.fill_null(texts.take(pa.array(places, mask=known[places] != seqs)), "")
     return texts.dictionary_encode()
+
+
+def _arrays(ids: ClientIds) -> "tuple[Ints, Ints, Octets]":
+    """Sequence numbers, lengths and bytes. What reads the lists holds the interpreter lock, so it lets the broker's loop run after each
+    piece: a release for no time would often be taken back before another thread has woken up."""
+    known: list[Ints] = []
+    lengths: list[Ints] = []
+    octets: list[bytes] = []
+    for first in range(0, len(ids.seqs), CLIENT_IDS_AT_ONCE):
+        if first:
+            time.sleep(LOOP_RUNS)
+        piece = ids.identities[first : first + CLIENT_IDS_AT_ONCE]
+        octets.append(b"".join(piece))
+        lengths.append(np.fromiter(map(len, piece), np.int64, len(piece)))
+        known.append(np.array(ids.seqs[first : first + CLIENT_IDS_AT_ONCE], np.int64))
+    return np.concatenate(known), np.concatenate(lengths), np.frombuffer(b"".join(octets), np.uint8)
 
 
 def _texts(octets: Octets, lengths: Ints) -> pa.StringArray:

@@ -1,33 +1,26 @@
-"""Packed ids that clients gave their requests: the writer's thread reads them without creating an object for each."""
+"""The ids that clients gave their requests, as they come: two lists, because a request is the wrong moment to do more."""
 
-from struct import Struct
-
-_ENTRY = Struct("=qq")
+from polydomo.limits import COST_CLIENT_ID
 
 
 class ClientIds:
-    """Ids by the sequence number of their event, in the order of these numbers."""
+    """Ids by the sequence number of their event, in the order of these numbers. None is empty."""
 
-    __slots__ = ("entries", "octets")
+    __slots__ = ("identities", "seqs")
 
     def __init__(self) -> None:
-        self.entries = bytearray()  # for each id, the sequence number and the length
-        self.octets = bytearray()  # the ids, one after the other; none is empty
+        self.seqs: list[int] = []
+        self.identities: list[bytes] = []
 
     def __bool__(self) -> bool:
-        return len(self.entries) > 0
+        return len(self.seqs) > 0
 
     def add(self, seq: int, identity: bytes) -> None:
-        self.entries += _ENTRY.pack(seq, len(identity))
-        self.octets += identity
+        self.seqs.append(seq)
+        self.identities.append(identity)
 
     def memory(self) -> int:
-        return len(self.entries) + len(self.octets)
+        return COST_CLIENT_ID * len(self.seqs)
 
     def by_seq(self) -> dict[int, bytes]:
-        found: dict[int, bytes] = {}
-        at = 0
-        for seq, length in _ENTRY.iter_unpack(bytes(self.entries)):
-            found[seq] = bytes(self.octets[at : at + length])
-            at += length
-        return found
+        return dict(zip(self.seqs, self.identities, strict=True))
