@@ -244,7 +244,7 @@ def expiry_skipped(stack: ExitStack) -> None:
     swap(stack, Jobs, "adopt", make)
 
 
-@mutant("a broker that no longer leads answers from memory", first=87)
+@mutant("a broker that no longer leads answers from memory", first=162)
 def answers_after_fencing(stack: ExitStack) -> None:
     def make(stored: Any) -> Any:
         def mutated(self: Jobs, op: Insert, answer: Any) -> None:
@@ -261,7 +261,7 @@ def answers_after_fencing(stack: ExitStack) -> None:
     swap(stack, Jobs, "_stored", make)
 
 
-@mutant("a refused write of a job counts as done", first=30)
+@mutant("a refused write of a job counts as done", first=43)
 def refusal_ignored(stack: ExitStack) -> None:
     def make(stored: Any) -> Any:
         def mutated(self: Jobs, op: Insert, answer: Any) -> None:

@@ -130,7 +130,7 @@ def retried_at_once(stack: ExitStack) -> None:
     swap(stack, MemoryFlows, "sources", lambda sources: lambda self, flow, targets: [])
 
 
-@mutant("a node that was done when its flow was cancelled is told of after a retry", first=350)
+@mutant("a node that was done when its flow was cancelled is told of after a retry", first=355)
 def told_after_retry(stack: ExitStack) -> None:
     def make(reset: Any) -> Any:
         def mutated(self: FlowChange) -> None:
