@@ -389,3 +389,18 @@ def test_idle_groups_are_forgotten_a_number_in_each_turn() -> None:
         turns.append(before - len(queue.lanes))
     assert max(turns) <= LANES_FORGOTTEN and list(queue.lanes) == [b"used"], "its request still runs"
     assert queue.start_count == 1
+
+
+def test_a_client_does_not_stay_first_after_its_requeued_request_is_cancelled() -> None:
+    world = limited(running=5)
+    worker, one, other = offer(world, credit=1), world.client(), world.client()
+    lost = ask(one, b"lost")
+    ask(other, b"second")
+    ask(one, b"third")
+    assert worker.bodies() == [b"lost"] and lost is not None
+    worker.leave()
+    world.broker.cancel(lost, "its client gave up")
+    again = offer(world, credit=1)
+    assert again.bodies() == [b"second"]
+    again.answer()
+    assert again.bodies() == [b"third"]

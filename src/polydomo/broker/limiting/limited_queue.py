@@ -56,8 +56,6 @@ class LimitedQueue(LimitedRequests):
         self.leases: deque[tuple[float, Lane]] = deque()  # when the permits of lanes lapse, the first one first
         self.closed_until = 0.0  # what started before this process did is not known: nothing may start before this time
 
-    # --- the queue
-
     def key_of(self, request: Request) -> bytes:
         if request.session.is_sibling:
             return PERMITTED
@@ -295,17 +293,23 @@ class LimitedQueue(LimitedRequests):
 
     def remove(self, request: Request) -> None:
         queue = self.places.pop(request)
-        lane = queue.lane
-        queue.requests.remove(request)
+        lane, requests = queue.lane, queue.requests
+        made_first = request.attempts > 0 and requests[0] is request  # it was requeued, which put its client first
+        requests.remove(request)
         lane.waiting -= 1
         queue.client.waiting -= 1
-        if not queue.requests:
-            self._forget(queue)
-            if queue.is_ready:
+        if not requests or (made_first and not requests[0].attempts):
+            was_ready = queue.is_ready
+            if was_ready:
                 self._unready(queue)
-                self.offer(lane)
             else:
                 lane.unpark(queue)
+            if requests:
+                lane.park(queue)
+            else:
+                self._forget(queue)
+            if was_ready:
+                self.offer(lane)
         self.settle(lane)
 
     def waiting(self) -> "list[Request]":
@@ -381,9 +385,8 @@ class LimitedQueue(LimitedRequests):
             self._state.limits.forget(self.name)
 
     def _forget_later(self) -> None:
-        now = self._state.now
-        due = max(self.idle[0].listed + self.limits.window, now + TIMER_TICK / 1000)
-        self.timer = self._state.timers.add(now, due, LaneTimer(self))
+        due = max(self.idle[0].listed + self.limits.window, self._state.now + TIMER_TICK / 1000)
+        self.timer = self._state.timers.add(self._state.now, due, LaneTimer(self))
 
     def on_timer(self) -> None:
         """Forgets lanes whose window has passed: a number of them, so that no turn of the loop is long."""
@@ -473,8 +476,6 @@ class LimitedQueue(LimitedRequests):
         if lane.key != PERMITTED:
             self._park(lane)
         self.settle(lane)
-
-    # --- what is shown
 
     def row(self) -> "dict[str, object]":
         return self.limits.to_row()
