@@ -19,6 +19,7 @@ from tests.ports import free_port
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3000)]
 BASE = "localhost/polydomo-base"
 PACKAGES = "python3,python3-venv,python3-dev,ca-certificates"
+SEARCHED = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GRACE = 30.0  # seconds
 
 
@@ -55,6 +56,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
     if made.returncode != 0:
         pytest.skip(f"debootstrap cannot reach Debian's packages: {made.stdout.strip()[-300:]}")
     builder.run("add", "-q", trial.stdout.strip(), str(place / "base"), "/")
+    builder.run("config", "--env", f"PATH={SEARCHED}", trial.stdout.strip())  # as in any published image
     builder.run("commit", "-q", trial.stdout.strip(), BASE)
     shutil.rmtree(place / "base")
     trust = ("-v", "/etc/ssl/certs:/etc/ssl/certs:ro")  # of this machine, for the package index
