@@ -138,14 +138,14 @@ def test_a_worker_that_is_killed_with_its_executor_changes_no_row(tmp_path: Path
             command = [sys.executable, "-m", "polydomo", "pipeline", "run", *given, "--tables", str(tmp_path / "there")]
             command += ["--master", url, "--conf", "spark.executor.memory=600m"]
             with subprocess.Popen(command, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}) as run:
-                end = time.monotonic() + WAIT
+                end = time.monotonic() + 900
                 while not list((tmp_path / "there").glob("_polydomo/staging/*/_parts")):
                     assert run.poll() is None and time.monotonic() < end
                     time.sleep(0.05)
                 executors = started(worker, "org.apache.spark.executor.CoarseGrainedExecutorBackend")
                 for process in (worker, *executors):
                     os.kill(process, signal.SIGKILL)
-                assert executors and run.wait(600) == 0
+                assert executors and run.wait(900) == 0
     apart, together = content(tmp_path / "there"), content(tmp_path / "here")
     for table in TABLES:
         assert apart[table] == together[table], table
