@@ -21,10 +21,10 @@ MOST_BRIDGES = 8  # that one request may cross
 # What happened to a request between its acceptance and its end: ``ends`` of turns, and ``starts`` of all turns but the first.
 STEPS = """
 SELECT run, number,
-    array_sort(collect_list(IF(event = 'dispatched', NULL, struct(hop, attempt, seq, event, time, service, worker, peer, protocol,
+    sort_array(collect_list(IF(event = 'dispatched', NULL, struct(hop, attempt, seq, event, time, service, worker, peer, protocol,
         principal))))
         AS ends,
-    array_sort(collect_list(IF(event = 'dispatched', struct(seq, hop, attempt, time, service), NULL))) AS starts
+    sort_array(collect_list(IF(event = 'dispatched', struct(seq, hop, attempt, time, service), NULL))) AS starts
 FROM {messages} WHERE event IN ('requeued', 'forwarded') OR (event = 'dispatched' AND (attempt > 1 OR hop > 0))
 GROUP BY run, number
 """
@@ -49,7 +49,7 @@ WITH joined AS (
 first AS (SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY run, number, {hour_of("time")} ORDER BY seq) AS place FROM joined)
     WHERE place = 1),
 ended AS (
-    SELECT *, array_sort(concat(
+    SELECT *, sort_array(concat(
         transform(ends, x -> struct(int(x.hop) AS hop, int(x.attempt) AS attempt, x.seq AS seq, IF(x.event = 'requeued', x.service, '')
             AS service,
             x.worker AS worker, x.peer AS peer, x.protocol AS protocol, x.principal AS principal, x.time AS ended, x.event AS ending)),
@@ -60,7 +60,7 @@ ended AS (
     )) AS t FROM first
 ),
 timed AS (
-    SELECT * EXCEPT (t), array_sort(transform(t, (x, i) -> struct(
+    SELECT * EXCEPT (t), sort_array(transform(t, (x, i) -> struct(
         coalesce(CASE WHEN x.ending IN ('final', 'failed') THEN dispatched
             ELSE coalesce(try_element_at(filter(starts, s -> {_HERE}), 1).time, IF({_FIRST}, first_dispatched, NULL),
                 IF(i = size(t) - 1, dispatched, NULL)) END, x.ended) AS at,

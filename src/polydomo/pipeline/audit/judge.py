@@ -180,7 +180,7 @@ SELECT run, '{part}' AS scope, {"0L AS key, key AS name" if key == "name" else "
 FROM (
     SELECT *{facts[1]} FROM (
         SELECT run, key, {sums}, max(IF(counted, seq, saved_seq)) AS seq, max_by(time, IF(counted, seq, saved_seq)) AS time,
-            array_sort(array_distinct(concat(flatten(collect_list(saved)), collect_list(IF(counted, seq, NULL))))) AS seqs,
+            sort_array(array_distinct(concat(flatten(collect_list(saved)), collect_list(IF(counted, seq, NULL))))) AS seqs,
                 flatten(collect_list(breaches)) AS breaches
         FROM (
             SELECT run, key, seq, time, counted, saved, saved_seq, {", ".join(f"added_{counter.name}" for counter in counters)},

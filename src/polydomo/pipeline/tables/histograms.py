@@ -8,7 +8,7 @@ def percentile(counts: str, part: float) -> str:
 
     The same number as ``journal.histogram.percentile``: the middle of the bucket in which the wanted rank falls.
     """
-    entries = f"array_sort(map_entries({counts}))"
+    entries = f"sort_array(map_entries({counts}))"
     total = f"aggregate(map_values({counts}), 0L, (sum, n) -> sum + n)"
     wanted = f"greatest(1L, CAST(ceil({part} * {total}) AS BIGINT))"
     # subtract bucket counts from the rank, lowest bucket first, until it reaches zero

@@ -111,12 +111,18 @@ _COMPUTED = frozenset(
 )
 _SAME = [column.name for column in COLUMNS if column.name not in _COMPUTED]
 
-# A request that was dispatched once is described by its record alone. ``several`` has the others.
+# A request that was dispatched once is described by its record alone. ``several`` has the others: Spark interprets functions over arrays,
+# and so the whole step of a plan that has one.
 SILVER = f"""
 WITH own AS (
     SELECT r.*, IF(client_protocol = 'job', int(dispatched IS NOT NULL), int(dispatches)) AS own_dispatches
     FROM {{records}} r LEFT ANTI JOIN {{repeated}} d ON d.run = r.run AND d.number = r.number AND d.h = {hour_of("r.time")} AND r.seq >
         d.seq
+),
+more AS (
+    SELECT s.* EXCEPT (turns), b.bridged, b.far_broker, b.far_protocol, b.part,
+        transform(coalesce(sort_array(concat(b.turns, s.turns)), s.turns), x -> struct({_TURN})) AS turns
+    FROM {{several}} s LEFT JOIN {{bridged}} b ON b.request = s.request
 ),
 alone AS (SELECT *, own_dispatches = 1 AND attempts > 0 AND dispatched IS NOT NULL AS alone FROM own),
 joined AS (
@@ -126,15 +132,14 @@ joined AS (
         coalesce(s.wait_us, CASE WHEN r.own_dispatches = 0 THEN unix_micros(r.time) - unix_micros(r.accepted)
             WHEN r.alone THEN unix_micros(r.dispatched) - unix_micros(r.accepted) ELSE r.wait_us END) AS wait_us,
         coalesce(s.run_us, IF(r.alone, unix_micros(r.time) - unix_micros(r.dispatched), r.run_us)) AS run_us,
-        coalesce(b.bridged, 0) AS bridged, coalesce(b.far_broker, '') AS far_broker, coalesce(b.far_protocol, '') AS far_protocol,
+        coalesce(s.bridged, 0) AS bridged, coalesce(s.far_broker, '') AS far_broker, coalesce(s.far_protocol, '') AS far_protocol,
         coalesce(m.memo, '') AS memo, coalesce(m.keyed, '') AS keyed, coalesce(m.key, '') AS key,
-        coalesce(b.part, 'requests') AS part,
-        coalesce(array_sort(concat(b.turns, coalesce(s.turns, array()))), s.turns) AS t
-    FROM alone r LEFT JOIN {{several}} s ON s.run = r.run AND s.number = r.number AND s.seq = r.seq
-        LEFT JOIN {{bridged}} b ON b.request = r.request LEFT JOIN {{shared}} m ON m.run = r.run AND m.number = r.number
+        coalesce(s.part, 'requests') AS part, s.turns
+    FROM alone r LEFT JOIN more s ON s.run = r.run AND s.number = r.number AND s.seq = r.seq
+        LEFT JOIN {{shared}} m ON m.run = r.run AND m.number = r.number
 )
-SELECT * EXCEPT (t), {bucket("wait_us")} AS wait_bucket, {bucket("run_us")} AS run_bucket, {bucket("total_us")} AS total_bucket,
-    transform(t, x -> struct({_TURN})) AS turns, {placed("ended")} FROM joined
+SELECT *, {bucket("wait_us")} AS wait_bucket, {bucket("run_us")} AS run_bucket, {bucket("total_us")} AS total_bucket,
+    {placed("ended")} FROM joined
 """
 
 
@@ -147,7 +152,7 @@ def silver(
     broadcast: bool,
 ) -> "DataFrame":
     """The rows of ``requests`` (``part`` is ``requests``) and the parts of bridged requests at other brokers (``far``)."""
-    text = SILVER.replace("SELECT hint", "SELECT /*+ BROADCASTJOIN(s, b, m) */" if broadcast else "SELECT")
+    text = SILVER.replace("SELECT hint", "SELECT /*+ BROADCASTJOIN(s, m) */" if broadcast else "SELECT")
     return sql(text, records=records, repeated=repeated, several=several, bridged=bridged, shared=shared)
 
 

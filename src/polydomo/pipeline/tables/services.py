@@ -6,7 +6,7 @@ so adding rows gives the figures of any other window.
 
 from typing import TYPE_CHECKING
 
-from polydomo.pipeline.sql import BROKERS_OWN, percentile, placed, sql
+from polydomo.pipeline.sql import BROKERS_OWN, GATHER, percentile, placed, sql
 from polydomo.pipeline.tables.table import UNIT, Column, table
 
 if TYPE_CHECKING:
@@ -17,11 +17,12 @@ WINDOWS = (10, 60, 3600)  # seconds
 _SUMS = (
     "retried passed_on request_bytes reply_bytes wait_us run_us run_us2 total_us worked memo_hits memo_misses memo_joined key_joined"
 ).split()
+TEN = "10 * (unix_micros(ended) div 10000000)"  # the window of ten seconds in which a request ended
 _KEY = "ten, broker, service"
-# Sums by outcome, and counts by bucket of the wait and of the duration: each row of ``cells`` has one of the three.
+# Sums by outcome, and the queues that messages recorded.
 CELLS = f"""
 WITH one AS (
-    SELECT 10 * (unix_micros(ended) div 10000000) AS ten, broker, service, outcome, wait_bucket, total_bucket,
+    SELECT {TEN} AS ten, broker, service, outcome,
         int(dispatches > hops + 1) AS retried, int(hops > 0) AS passed_on, request_bytes, reply_bytes, wait_us, IF(own, 0L, run_us) AS
             run_us,
         IF(own, 0D, double(run_us) * run_us) AS run_us2, total_us, int(dispatches > 0 AND NOT own) AS worked,
@@ -29,34 +30,50 @@ WITH one AS (
             AS key_joined
     FROM (SELECT *, worker_protocol IN {BROKERS_OWN} AS own FROM {{parts}})
 )
-SELECT {_KEY}, outcome, wait_bucket, total_bucket, count(*) AS n, {", ".join(f"sum({name}) AS {name}" for name in _SUMS)},
-    0L AS queued, 0 AS queue_max, 0 AS workers_max
-FROM one GROUP BY GROUPING SETS (({_KEY}, outcome), ({_KEY}, wait_bucket), ({_KEY}, total_bucket))
-UNION ALL
-SELECT 10 * (unix_micros(time) div 10000000), broker, service, NULL, NULL, NULL, 0L,
-    {", ".join("0D" if name == "run_us2" else "0L" for name in _SUMS)}, count(*), max(queue), max(workers)
-FROM {{messages}} WHERE event IN ('queued', 'requeued', 'forwarded') GROUP BY 1, 2, 3
+SELECT {GATHER} * FROM (
+    SELECT {_KEY}, outcome, count(*) AS n, {", ".join(f"sum({name}) AS {name}" for name in _SUMS)},
+        0L AS queued, 0 AS queue_max, 0 AS workers_max
+    FROM one GROUP BY {_KEY}, outcome
+    UNION ALL
+    SELECT 10 * (unix_micros(time) div 10000000), broker, service, NULL, 0L,
+        {", ".join("0D" if name == "run_us2" else "0L" for name in _SUMS)}, count(*), max(queue), max(workers)
+    FROM {{messages}} WHERE event IN ('queued', 'requeued', 'forwarded') GROUP BY 1, 2, 3
+)
+"""
+# Counts by bucket of the wait and of the duration: each row has one of the two.
+BUCKETS = f"""
+SELECT {_KEY}, wait_bucket, total_bucket, count(*) AS n
+FROM (SELECT {TEN} AS ten, broker, service, wait_bucket, total_bucket FROM {{parts}})
+GROUP BY GROUPING SETS (({_KEY}, wait_bucket), ({_KEY}, total_bucket))
 """
 _WINDOW = "w, seconds, broker, service"
+_SPREAD = f"""s * (ten div s) AS w, s AS seconds, * EXCEPT (ten) FROM {{cells}}
+    LATERAL VIEW explode(array({", ".join(map(str, WINDOWS))})) v AS s"""
 SERVICES = f"""
-WITH spread AS (SELECT /*+ REPARTITION({_WINDOW}) */ * FROM (
-    SELECT s * (ten div s) AS w, s AS seconds, * EXCEPT (ten) FROM {{cells}} LATERAL VIEW explode(array({
-    ", ".join(map(str, WINDOWS))
-})) v AS s)),
-added AS (
-    SELECT {_WINDOW}, outcome, wait_bucket, total_bucket, sum(n) AS n, {
-    ", ".join(f"sum({name}) AS {name}" for name in _SUMS)
-},
+WITH summed AS (
+    SELECT {_WINDOW}, outcome, sum(n) AS n, {", ".join(f"sum({name}) AS {name}" for name in _SUMS)},
         sum(queued) AS queued, max(queue_max) AS queue_max, max(workers_max) AS workers_max
-    FROM spread GROUP BY {_WINDOW}, outcome, wait_bucket, total_bucket
+    FROM (SELECT /*+ REPARTITION({_WINDOW}) */ * FROM (SELECT {_SPREAD.format(cells="{cells}")})) GROUP BY {
+    _WINDOW
+}, outcome
+),
+counted AS (
+    SELECT {_WINDOW}, sum(n) AS requests, sum(IF(outcome = 'ok', n, 0)) AS ok,
+        {", ".join(f"sum({name}) AS {name}" for name in _SUMS)},
+        sum(queued) AS queued, max(queue_max) AS queue_max, max(workers_max) AS workers_max,
+        collect_list(IF(outcome IS NULL, NULL, struct(outcome, n))) AS outcomes
+    FROM summed GROUP BY {_WINDOW}
+),
+added AS (
+    SELECT {_WINDOW}, wait_bucket, total_bucket, sum(n) AS n
+    FROM (SELECT /*+ REPARTITION({_WINDOW}) */ * FROM (SELECT {_SPREAD.format(cells="{buckets}")}))
+    GROUP BY {_WINDOW}, wait_bucket, total_bucket
 ),
 collected AS (
-    SELECT {_WINDOW}, sum(IF(outcome IS NULL, 0, n)) AS requests, sum(IF(outcome = 'ok', n, 0)) AS ok,
-        {", ".join(f"sum(IF(outcome IS NULL, 0, {name})) AS {name}" for name in _SUMS)},
-        sum(queued) AS queued, max(queue_max) AS queue_max, max(workers_max) AS workers_max,
-        collect_list(IF(outcome IS NULL, NULL, struct(outcome, n))) AS outcomes,
-        array_sort(collect_list(IF(wait_bucket IS NULL, NULL, struct(wait_bucket AS bucket, n)))) AS waits,
-        array_sort(collect_list(IF(total_bucket IS NULL, NULL, struct(total_bucket AS bucket, n)))) AS totals
+    SELECT {
+    _WINDOW
+}, sort_array(collect_list(IF(wait_bucket IS NULL, NULL, struct(wait_bucket AS bucket, n)))) AS waits,
+        sort_array(collect_list(IF(total_bucket IS NULL, NULL, struct(total_bucket AS bucket, n)))) AS totals
     FROM added GROUP BY {_WINDOW}
 )
 SELECT timestamp_seconds(w) AS window, * EXCEPT (w, outcomes, waits, totals), run_us / (seconds * 1e6D) AS busy,
@@ -74,7 +91,7 @@ SELECT timestamp_seconds(w) AS window, * EXCEPT (w, outcomes, waits, totals), ru
     )
 },
     {placed("timestamp_seconds(w)")}
-FROM collected WHERE requests > 0
+FROM counted JOIN collected USING ({_WINDOW})
 """
 
 
@@ -129,4 +146,4 @@ FROM collected WHERE requests > 0
     ),
 )
 def services(parts: "DataFrame", messages: "DataFrame") -> "DataFrame":
-    return sql(SERVICES, cells=sql(CELLS, parts=parts, messages=messages))
+    return sql(SERVICES, cells=sql(CELLS, parts=parts, messages=messages), buckets=sql(BUCKETS, parts=parts))

@@ -31,7 +31,7 @@ WITH cells AS (
 ),
 summed AS (
     SELECT h, kind, broker, source, target, sum(n) AS requests, sum(failed) AS failed, sum(total_us) AS total_us,
-        array_sort(collect_list(struct(bucket, n))) AS entries
+        sort_array(collect_list(struct(bucket, n))) AS entries
     FROM cells GROUP BY h, kind, broker, source, target
 )
 SELECT {window_of("h")} AS window, kind, broker, source, target, requests, failed, total_us, {percentile("entries", "requests", 0.5)}

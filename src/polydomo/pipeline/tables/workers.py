@@ -30,7 +30,7 @@ WITH cells AS (
 ),
 rows AS (SELECT /*+ COALESCE(1) */ * FROM (
     SELECT {_WORKER}, service, sum(n) AS turns, sum(finals) AS finals, sum(given_back) AS given_back, sum(run_us) AS run_us,
-        sum(IF(bucket >= 0, n, 0)) AS timed, array_sort(collect_list(IF(bucket >= 0, struct(bucket, n), NULL))) AS entries,
+        sum(IF(bucket >= 0, n, 0)) AS timed, sort_array(collect_list(IF(bucket >= 0, struct(bucket, n), NULL))) AS entries,
         {", ".join(f"max({name}) AS {name}" for name in _NAMES)}, 0L AS present_us, 0L AS late, 0L AS lost, 0L AS stale, '' AS offers
     FROM cells GROUP BY {_WORKER}, service
     UNION ALL
