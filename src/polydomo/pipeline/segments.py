@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from polydomo.errors import PolydomoError
 from polydomo.journal import schema
 from polydomo.journal.files.runs import SEGMENT
-from polydomo.journal.ids import decode, run_name
+from polydomo.journal.ids import decode
 from polydomo.pipeline.storage import Storage, has_scheme, local_path, storage_for
 
 PLACE = re.compile(r"kind=(\w+)/date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/([^/]+)$")
@@ -154,19 +154,6 @@ def find(
                 seen.setdefault(segment.id, segment)
     found.segments = largest(seen.values())
     return found
-
-
-def of_hour(roots: Iterable[str], kind: str, unit: str, run: int) -> list[SegmentFile]:
-    """The segments of one run in one hour."""
-    date, hour = unit.split("/")
-    seen: dict[str, SegmentFile] = {}
-    for root in roots:
-        folder = f"{root}/kind={kind}/date={date}/hour={hour}"
-        for name in storage_for(root).names(folder):
-            segment = parse(f"{folder}/{name}") if name.startswith(run_name(run)) else None
-            if segment is not None:
-                seen.setdefault(segment.id, segment)
-    return largest(seen.values())
 
 
 def _listed(lister: DirectoryLister, storage: Storage, root: str, first: str, last: str) -> Iterable[SegmentFile | str]:

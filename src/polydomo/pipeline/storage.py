@@ -61,8 +61,6 @@ def _remote(scheme: str, host: str) -> "ArrowStorage":
 class LocalStorage:
     """A local disk, or one that is shared with the cluster."""
 
-    atomic = True  # a rename replaces its target in one step
-
     def exists(self, path: str) -> bool:
         return os.path.exists(local_path(path))
 
@@ -147,8 +145,6 @@ class LocalStorage:
 
 class ArrowStorage:
     """The same operations through one of Arrow's file systems."""
-
-    atomic = False
 
     def __init__(self, system: Any, scheme: str) -> None:
         self.system = system

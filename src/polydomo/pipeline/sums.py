@@ -45,11 +45,10 @@ DDL = ", ".join(
 )
 
 
-def _row(kind: str, source: str, **values: str) -> str:
+def _row(kind: str, source: str, names: str) -> str:
     """The columns of a kind; those that it does not have are empty."""
-    given = {
+    given = {name: name for name in names.split()} | {
         "kind": f"'{kind}'",
-        **values,
         "source": f"date_format(timestamp_seconds({source} * 3600), 'yyyy-MM-dd-HH')",
     }
     made = []
@@ -78,83 +77,43 @@ SELECT source, broker, run, worker, service, peer, protocol, principal, ending, 
 _TIMED = "h = last AND b IS NOT NULL"
 _BUCKET = f"IF({_TIMED}, {bucket('e - b')}, -1)"
 _TURN_KEY = "source, h, broker, run, worker, service, peer, protocol, principal"
+_TURN = "h broker run worker service peer protocol principal bucket n finals given_back work_us timed run_us waited wait_us run_us2"
+_HOUR = hour_of("time")
 SUMS = f"""
-SELECT {
-    _row(
-        "turn",
-        "source",
-        h="h",
-        broker="broker",
-        run="run",
-        worker="worker",
-        service="service",
-        peer="peer",
-        protocol="protocol",
-        principal="principal",
-        bucket="bucket",
-        n="n",
-        finals="finals",
-        given_back="given_back",
-        work_us="work_us",
-        timed="timed",
-        run_us="run_us",
-        waited="waited",
-        wait_us="wait_us",
-        run_us2="run_us2",
-    )
-}
+SELECT {_row("turn", "source", _TURN)}
 FROM (
     SELECT {_TURN_KEY}, {_BUCKET} AS bucket, sum(int(h = last)) AS n, sum(int(h = last AND ending = 'final')) AS finals,
         sum(int(h = last AND ending = 'requeued')) AS given_back,
         sum(IF(b IS NULL, 0L, least(e, (h + 1) * {HOUR_US}) - greatest(b, h * {HOUR_US}))) AS work_us,
-        sum(int({_TIMED})) AS timed, sum(IF({_TIMED}, e - b, 0L)) AS run_us, sum(IF({
-    _TIMED
-}, double(e - b) * (e - b), 0D)) AS run_us2,
+        sum(int({_TIMED})) AS timed, sum(IF({_TIMED}, e - b, 0L)) AS run_us,
+        sum(IF({_TIMED}, double(e - b) * (e - b), 0D)) AS run_us2,
         sum(int({_TIMED} AND w IS NOT NULL)) AS waited, sum(IF({_TIMED}, coalesce(w, 0L), 0L)) AS wait_us
     FROM {{turns}} GROUP BY {_TURN_KEY}, {_BUCKET}
 )
 UNION ALL
-SELECT {_row("event", "h", h="h", broker="broker", run="run", worker="worker", late="late", lost="lost", stale="stale")}
+SELECT {_row("event", "h", "h broker run worker late lost stale")}
 FROM (
-    SELECT {
-    hour_of("time")
-} AS h, broker, run, worker, sum(int(event = 'late')) AS late, sum(int(event = 'lost')) AS lost,
+    SELECT {_HOUR} AS h, broker, run, worker, sum(int(event = 'late')) AS late, sum(int(event = 'lost')) AS lost,
         sum(int(event = 'stale')) AS stale
     FROM {{messages}} WHERE event IN ('late', 'lost', 'stale') AND worker > 0 GROUP BY 1, 2, 3, 4
 )
 UNION ALL
-SELECT {
-    _row(
-        "arrival",
-        "h",
-        h="h",
-        broker="broker",
-        run="run",
-        service="service",
-        gaps="gaps",
-        gap_us="gap_us",
-        gap_us2="gap_us2",
-    )
-}
+SELECT {_row("arrival", "h", "h broker run service gaps gap_us gap_us2")}
 FROM (
     SELECT h, broker, run, service, count(*) AS gaps, sum(gap) AS gap_us, sum(double(gap) * gap) AS gap_us2 FROM (
-        SELECT h, broker, run, service, us - lag(us) OVER (PARTITION BY h, broker, run, service ORDER BY us) AS gap FROM (SELECT {
-    GATHER
-} * FROM (
-            SELECT {hour_of("time")} AS h, broker, run, service, unix_micros(accepted) AS us FROM {{records}}
+        SELECT h, broker, run, service, us - lag(us) OVER (PARTITION BY h, broker, run, service ORDER BY us) AS gap
+        FROM (SELECT {GATHER} * FROM (
+            SELECT {_HOUR} AS h, broker, run, service, unix_micros(accepted) AS us FROM {{records}}
             WHERE (job = '' OR client_protocol = 'job') AND worker_protocol NOT IN {BROKERS_OWN}
-            UNION ALL SELECT {
-    hour_of("time")
-}, broker, run, service, unix_micros(time) FROM {{messages}} WHERE event IN ('requeued', 'forwarded')
+            UNION ALL
+            SELECT {_HOUR}, broker, run, service, unix_micros(time) FROM {{messages}} WHERE event IN ('requeued', 'forwarded')
         ))
     ) WHERE gap <= {IDLE_SECONDS} * 1000000 GROUP BY h, broker, run, service
 )
 UNION ALL
-SELECT {_row("asked", "h", h="h", broker="broker", service="service", bucket="bucket", n="n", ok="ok")}
+SELECT {_row("asked", "h", "h broker service bucket n ok")}
 FROM (
-    SELECT {
-    hour_of("ended")
-} AS h, broker, service, total_bucket AS bucket, count(*) AS n, sum(int(outcome = 'ok')) AS ok
+    SELECT {hour_of("ended")} AS h, broker, service, total_bucket AS bucket, count(*) AS n, sum(int(outcome = 'ok')) AS ok
     FROM {{parts}} WHERE client_protocol NOT IN {SENT_BY_BROKER} GROUP BY 1, 2, 3, 4
 )
 """

@@ -19,7 +19,7 @@ rest; ``budget_used`` over 1 means that the objective was missed.
 from typing import TYPE_CHECKING
 
 from polydomo.pipeline.sql import BROKERS_OWN, GATHER, bucket, placed, sql, window_of
-from polydomo.pipeline.tables.table import UNIT, Column, table
+from polydomo.pipeline.tables.table import columns, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -89,36 +89,29 @@ FROM judged
     "capacity",
     "one service at one broker in one hour",
     reads=["sums", "present", "objectives"],
-    columns=(
-        Column("window", "TIMESTAMP", "when the hour begins"),
-        Column("broker", "STRING", "the broker"),
-        Column("service", "STRING", "the service"),
-        Column(
-            "requests",
-            "BIGINT",
-            "requests of clients for it that ended in the hour; those that the broker sent itself do not count",
-        ),
-        Column("turns", "BIGINT", "turns of its workers that ended in the hour"),
-        Column("span_s", "DOUBLE", "seconds of the hour in which requests arrived, idle time left out"),
-        Column("rate", "DOUBLE", "arrivals a second over that span"),
-        Column("workers", "BIGINT", "workers that took part, on average over the time that any of them was present"),
-        Column("service_us", "DOUBLE", "mean service time of a turn"),
-        Column("service_scv", "DOUBLE", "squared coefficient of variation of the service times"),
-        Column("arrival_scv", "DOUBLE", "squared coefficient of variation of the times between arrivals"),
-        Column("utilisation", "DOUBLE", "rate by what the workers could do at that service time"),
-        Column("objective_us", "BIGINT", "the objective"),
-        Column("target", "DOUBLE", "the share of requests that should end within it"),
-        Column("measured_wait_us", "DOUBLE", "mean wait of the turns, as far as it is recorded"),
-        Column("wait_us", "DOUBLE", "mean wait that the model gives for the recorded load"),
-        Column("capacity", "DOUBLE", "turns a second at which the mean wait would exceed the objective"),
-        Column("headroom", "DOUBLE", "`capacity` by `rate`"),
-        Column(
-            "within",
-            "BIGINT",
-            "those of them that ended with `ok` within the objective, to the nearest bucket",
-        ),
-        Column("budget_used", "DOUBLE", "used share of the error budget; null if no client asked for the service"),
-        *UNIT,
+    columns=columns(
+        """
+        window TIMESTAMP -- when the hour begins
+        broker STRING -- the broker
+        service STRING -- the service
+        requests BIGINT -- requests of clients for it that ended in the hour; those that the broker sent itself do not count
+        turns BIGINT -- turns of its workers that ended in the hour
+        span_s DOUBLE -- seconds of the hour in which requests arrived, idle time left out
+        rate DOUBLE -- arrivals a second over that span
+        workers BIGINT -- workers that took part, on average over the time that any of them was present
+        service_us DOUBLE -- mean service time of a turn
+        service_scv DOUBLE -- squared coefficient of variation of the service times
+        arrival_scv DOUBLE -- squared coefficient of variation of the times between arrivals
+        utilisation DOUBLE -- rate by what the workers could do at that service time
+        objective_us BIGINT -- the objective
+        target DOUBLE -- the share of requests that should end within it
+        measured_wait_us DOUBLE -- mean wait of the turns, as far as it is recorded
+        wait_us DOUBLE -- mean wait that the model gives for the recorded load
+        capacity DOUBLE -- turns a second at which the mean wait would exceed the objective
+        headroom DOUBLE -- `capacity` by `rate`
+        within BIGINT -- those of them that ended with `ok` within the objective, to the nearest bucket
+        budget_used DOUBLE -- used share of the error budget; null if no client asked for the service
+        """
     ),
 )
 def capacity(sums: "DataFrame", present: "DataFrame", objectives: "DataFrame") -> "DataFrame":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.pipeline.bronze import ENDED
 from polydomo.pipeline.sql import placed, sql
-from polydomo.pipeline.tables.table import UNIT, Column, table
+from polydomo.pipeline.tables.table import columns, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -94,29 +94,26 @@ FROM {{messages}} m LEFT JOIN nodes n ON n.flow = m.flow AND n.run = m.run AND n
     "flow_nodes",
     "one node of a flow that has ended",
     reads=["messages", "near_messages"],
-    columns=(
-        Column("flow", "STRING", "id of the flow"),
-        Column("broker", "STRING", "the broker that recorded the end of the flow"),
-        Column("run", "BIGINT", "that broker's run"),
-        Column("seq", "BIGINT", "sequence number of the journal row of that end, as in `flows`"),
-        Column("node", "INT", "number of the node"),
-        Column("name", "STRING", "its name"),
-        Column("service", "STRING", "its service; null if it was never released"),
-        Column("job", "STRING", "id of its job; null if it was never released"),
-        Column("state", "STRING", "`done`, `dead`, `skipped` or `cancelled`; `open` if the journal has no end of it"),
-        Column("released", "TIMESTAMP", "when it was released last: all that it needs had ended"),
-        Column("ended", "TIMESTAMP", "when its outcome was on disk"),
-        Column("open_us", "BIGINT", "from `released` to `ended`: waiting for a worker, running, and between attempts"),
-        Column("attempts", "INT", "attempts that a worker began"),
-        Column("needs", "STRING", "numbers of the nodes that it waited for, with ranges, such as `0-2,7`"),
-        Column("after", "INT", "the one of them that ended last"),
-        Column("critical", "INT", "its place on the critical path, from 1; null if it is not on it"),
-        Column(
-            "critical_us",
-            "BIGINT",
-            "its part of the duration: from the end of `after`, or the start of the flow, to its own",
-        ),
-        *UNIT,
+    columns=columns(
+        """
+        flow STRING -- id of the flow
+        broker STRING -- the broker that recorded the end of the flow
+        run BIGINT -- that broker's run
+        seq BIGINT -- sequence number of the journal row of that end, as in `flows`
+        node INT -- number of the node
+        name STRING -- its name
+        service STRING -- its service; null if it was never released
+        job STRING -- id of its job; null if it was never released
+        state STRING -- `done`, `dead`, `skipped` or `cancelled`; `open` if the journal has no end of it
+        released TIMESTAMP -- when it was released last: all that it needs had ended
+        ended TIMESTAMP -- when its outcome was on disk
+        open_us BIGINT -- from `released` to `ended`: waiting for a worker, running, and between attempts
+        attempts INT -- attempts that a worker began
+        needs STRING -- numbers of the nodes that it waited for, with ranges, such as `0-2,7`
+        after INT -- the one of them that ended last
+        critical INT -- its place on the critical path, from 1; null if it is not on it
+        critical_us BIGINT -- its part of the duration: from the end of `after`, or the start of the flow, to its own
+        """
     ),
 )
 def flow_nodes(messages: "DataFrame", near_messages: "DataFrame") -> "DataFrame":
@@ -127,33 +124,30 @@ def flow_nodes(messages: "DataFrame", near_messages: "DataFrame") -> "DataFrame"
     "flows",
     "one end of a flow",
     reads=["messages", "flow_nodes"],
-    columns=(
-        Column("flow", "STRING", "its id: 26 characters, sorting by the time of its start"),
-        Column("name", "STRING", "its name"),
-        Column("key", "STRING", "its idempotency key"),
-        Column("principal", "STRING", "the principal that started it, by the access file"),
-        Column("broker", "STRING", "the broker that recorded the end"),
-        Column("run", "BIGINT", "that broker's run"),
-        Column("seq", "BIGINT", "sequence number of the journal row of the end"),
-        Column("started", "TIMESTAMP", "when it was started"),
-        Column("ended", "TIMESTAMP", "when it ended; a flow that is retried ends again"),
-        Column("total_us", "BIGINT", "from `started` to `ended`"),
-        Column("state", "STRING", "`done`, `failed` or `cancelled`"),
-        Column("reason", "STRING", "why it was cancelled, and its nodes by state"),
-        Column("nodes", "INT", "its nodes, with those that workers added"),
-        Column("done", "BIGINT", "nodes that are done"),
-        Column("dead", "BIGINT", "nodes that are dead"),
-        Column("skipped", "BIGINT", "nodes that are skipped"),
-        Column("cancelled", "BIGINT", "nodes that are cancelled"),
-        Column(
-            "open_us",
-            "BIGINT",
-            "sum of the times from release to end of its nodes; by `total_us`: how many were open at a time",
-        ),
-        Column("critical_nodes", "BIGINT", "nodes on the critical path"),
-        Column("slowest", "STRING", "the node on it that took longest"),
-        Column("slowest_us", "BIGINT", "how long that was"),
-        *UNIT,
+    columns=columns(
+        """
+        flow STRING -- its id: 26 characters, sorting by the time of its start
+        name STRING -- its name
+        key STRING -- its idempotency key
+        principal STRING -- the principal that started it, by the access file
+        broker STRING -- the broker that recorded the end
+        run BIGINT -- that broker's run
+        seq BIGINT -- sequence number of the journal row of the end
+        started TIMESTAMP -- when it was started
+        ended TIMESTAMP -- when it ended; a flow that is retried ends again
+        total_us BIGINT -- from `started` to `ended`
+        state STRING -- `done`, `failed` or `cancelled`
+        reason STRING -- why it was cancelled, and its nodes by state
+        nodes INT -- its nodes, with those that workers added
+        done BIGINT -- nodes that are done
+        dead BIGINT -- nodes that are dead
+        skipped BIGINT -- nodes that are skipped
+        cancelled BIGINT -- nodes that are cancelled
+        open_us BIGINT -- sum of the times from release to end of its nodes; by `total_us`: how many were open at a time
+        critical_nodes BIGINT -- nodes on the critical path
+        slowest STRING -- the node on it that took longest
+        slowest_us BIGINT -- how long that was
+        """
     ),
 )
 def flows(messages: "DataFrame", flow_nodes: "DataFrame") -> "DataFrame":

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from polydomo.pipeline.sql import sql
-from polydomo.pipeline.tables.table import UNIT, Column, table
+from polydomo.pipeline.tables.table import columns, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,27 +31,28 @@ FROM (
     "hops",
     "one dispatch of a request to a worker (a turn)",
     reads=["requests"],
-    columns=(
-        Column("request", "STRING", "id of the request in `requests`"),
-        Column("position", "INT", "its place among the request's turns, from 1"),
-        Column("broker", "STRING", "the broker that dispatched it"),
-        Column("run", "BIGINT", "that broker's run"),
-        Column("number", "BIGINT", "the request's number in that run"),
-        Column("service", "STRING", "the service of this turn"),
-        Column("hop", "INT", "how often the request had been forwarded before, at this broker"),
-        Column("attempt", "INT", "which attempt at this hop, from 1"),
-        Column("worker", "INT", "number of the worker in the run"),
-        Column("worker_peer", "STRING", "its address, if the journal has it"),
-        Column("worker_protocol", "STRING", "its protocol, if the journal has it"),
-        Column("principal", "STRING", "the client's principal, by the access file"),
-        Column("worker_principal", "STRING", "the worker's principal"),
-        Column("arrived", "TIMESTAMP", "when it came to this service's queue: accepted, requeued or forwarded"),
-        Column("began", "TIMESTAMP", "when it was dispatched; null if the journal's level does not record it"),
-        Column("ended", "TIMESTAMP", "when this turn ended"),
-        Column("wait_us", "BIGINT", "from `arrived` to `began`; null if that is not recorded"),
-        Column("run_us", "BIGINT", "from `began` to `ended`; null if that is not recorded"),
-        Column("ending", "STRING", "`final`, `failed`, `forwarded` or `requeued` (the worker was lost or left)"),
-        *UNIT,
+    columns=columns(
+        """
+        request STRING -- id of the request in `requests`
+        position INT -- its place among the request's turns, from 1
+        broker STRING -- the broker that dispatched it
+        run BIGINT -- that broker's run
+        number BIGINT -- the request's number in that run
+        service STRING -- the service of this turn
+        hop INT -- how often the request had been forwarded before, at this broker
+        attempt INT -- which attempt at this hop, from 1
+        worker INT -- number of the worker in the run
+        worker_peer STRING -- its address, if the journal has it
+        worker_protocol STRING -- its protocol, if the journal has it
+        principal STRING -- the client's principal, by the access file
+        worker_principal STRING -- the worker's principal
+        arrived TIMESTAMP -- when it came to this service's queue: accepted, requeued or forwarded
+        began TIMESTAMP -- when it was dispatched; null if the journal's level does not record it
+        ended TIMESTAMP -- when this turn ended
+        wait_us BIGINT -- from `arrived` to `began`; null if that is not recorded
+        run_us BIGINT -- from `began` to `ended`; null if that is not recorded
+        ending STRING -- `final`, `failed`, `forwarded` or `requeued` (the worker was lost or left)
+        """
     ),
 )
 def hops(requests: "DataFrame") -> "DataFrame":

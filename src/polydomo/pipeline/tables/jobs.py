@@ -7,7 +7,7 @@ outcome are only in ``job_events``.
 from typing import TYPE_CHECKING
 
 from polydomo.pipeline.sql import placed, sql
-from polydomo.pipeline.tables.table import UNIT, Column, table
+from polydomo.pipeline.tables.table import columns, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,30 +29,27 @@ FROM {{messages}} WHERE event = 'job'
     "jobs",
     "one durable job with an outcome",
     reads=["messages"],
-    columns=(
-        Column("job", "STRING", "its id: 26 characters, sorting by the time of submission"),
-        Column("broker", "STRING", "the broker that recorded the outcome"),
-        Column("run", "BIGINT", "that broker's run"),
-        Column("seq", "BIGINT", "sequence number of the journal row of the outcome"),
-        Column("service", "STRING", "its service"),
-        Column("origin", "STRING", "`job` (submitted), `request` (to a durable service), `titanic` or `schedule`"),
-        Column("key", "STRING", "its idempotency key"),
-        Column("principal", "STRING", "the principal of the client that submitted it, by the access file"),
-        Column("schedule", "STRING", "the schedule that submitted it"),
-        Column("submitted", "TIMESTAMP", "when it was submitted"),
-        Column("ended", "TIMESTAMP", "when its outcome was on disk"),
-        Column("total_us", "BIGINT", "from `submitted` to `ended`"),
-        Column("attempts", "INT", "attempts that a worker began"),
-        Column("backoff_us", "BIGINT", "time between attempts, as asked for by the backoff or by workers"),
-        Column("state", "STRING", "`done`, `dead` or `cancelled`"),
-        Column(
-            "outcome",
-            "STRING",
-            "`ok`, `reused` (the stored reply to an equal call), or how the last attempt failed: `failed`, `timeout`, ...",
-        ),
-        Column("reason", "STRING", "why it is dead or was cancelled"),
-        Column("result_bytes", "BIGINT", "size of the result as framed"),
-        *UNIT,
+    columns=columns(
+        """
+        job STRING -- its id: 26 characters, sorting by the time of submission
+        broker STRING -- the broker that recorded the outcome
+        run BIGINT -- that broker's run
+        seq BIGINT -- sequence number of the journal row of the outcome
+        service STRING -- its service
+        origin STRING -- `job` (submitted), `request` (to a durable service), `titanic` or `schedule`
+        key STRING -- its idempotency key
+        principal STRING -- the principal of the client that submitted it, by the access file
+        schedule STRING -- the schedule that submitted it
+        submitted TIMESTAMP -- when it was submitted
+        ended TIMESTAMP -- when its outcome was on disk
+        total_us BIGINT -- from `submitted` to `ended`
+        attempts INT -- attempts that a worker began
+        backoff_us BIGINT -- time between attempts, as asked for by the backoff or by workers
+        state STRING -- `done`, `dead` or `cancelled`
+        outcome STRING -- `ok`, `reused` (the stored reply to an equal call), or how the last attempt failed: `failed`, `timeout`, ...
+        reason STRING -- why it is dead or was cancelled
+        result_bytes BIGINT -- size of the result as framed
+        """
     ),
 )
 def jobs(messages: "DataFrame") -> "DataFrame":
@@ -63,31 +60,24 @@ def jobs(messages: "DataFrame") -> "DataFrame":
     "job_events",
     "one event of a durable job, of a schedule, or of the leadership of a broker",
     reads=["messages"],
-    columns=(
-        Column("time", "TIMESTAMP", "when it happened"),
-        Column("broker", "STRING", "the broker"),
-        Column("run", "BIGINT", "its run"),
-        Column("seq", "BIGINT", "sequence number of the journal row"),
-        Column(
-            "event",
-            "STRING",
-            "`accepted`, `retry`, `reopened`, `done`, `dead`, `cancelled`; `fired`, `skipped`; `leads`, `follows`",
-        ),
-        Column("job", "STRING", "id of the job"),
-        Column("service", "STRING", "its service"),
-        Column("principal", "STRING", "the principal of the client that submitted it"),
-        Column("schedule", "STRING", "the schedule that submitted it, or was due"),
-        Column("attempt", "INT", "attempts that a worker had begun"),
-        Column("outcome", "STRING", "how the attempt (`retry`) or the job ended"),
-        Column("reason", "STRING", "why"),
-        Column("wait_us", "BIGINT", "`retry`: time until the next attempt"),
-        Column(
-            "submitted",
-            "TIMESTAMP",
-            "when the job was submitted; `fired`, `skipped`: the time for which the schedule ran",
-        ),
-        Column("bytes", "BIGINT", "size of the body (`accepted`) or of the result, as framed"),
-        *UNIT,
+    columns=columns(
+        """
+        time TIMESTAMP -- when it happened
+        broker STRING -- the broker
+        run BIGINT -- its run
+        seq BIGINT -- sequence number of the journal row
+        event STRING -- `accepted`, `retry`, `reopened`, `done`, `dead`, `cancelled`; `fired`, `skipped`; `leads`, `follows`
+        job STRING -- id of the job
+        service STRING -- its service
+        principal STRING -- the principal of the client that submitted it
+        schedule STRING -- the schedule that submitted it, or was due
+        attempt INT -- attempts that a worker had begun
+        outcome STRING -- how the attempt (`retry`) or the job ended
+        reason STRING -- why
+        wait_us BIGINT -- `retry`: time until the next attempt
+        submitted TIMESTAMP -- when the job was submitted; `fired`, `skipped`: the time for which the schedule ran
+        bytes BIGINT -- size of the body (`accepted`) or of the result, as framed
+        """
     ),
 )
 def job_events(messages: "DataFrame") -> "DataFrame":

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from polydomo.pipeline.sql import GATHER, hour_of, placed, sql
-from polydomo.pipeline.tables.table import UNIT, Column, table
+from polydomo.pipeline.tables.table import columns, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,19 +26,20 @@ FROM written w LEFT JOIN known k ON k.run = w.run AND k.seq = w.seq
     "logs",
     "one log record",
     reads=["messages", "ended"],
-    columns=(
-        Column("time", "TIMESTAMP", "when the broker received it"),
-        Column("broker", "STRING", "the broker"),
-        Column("run", "BIGINT", "its run"),
-        Column("seq", "BIGINT", "sequence number of the journal row"),
-        Column("service", "STRING", "the service that wrote it"),
-        Column("level", "STRING", "its level"),
-        Column("message", "STRING", "its text"),
-        Column("peer", "STRING", "address of the worker that sent it"),
-        Column("number", "BIGINT", "number of the request in the run; 0 if it was written for none"),
-        Column("request", "STRING", "id of the request, if it ended in this hour or the next; run and number find any"),
-        Column("outcome", "STRING", "how that request ended"),
-        *UNIT,
+    columns=columns(
+        """
+        time TIMESTAMP -- when the broker received it
+        broker STRING -- the broker
+        run BIGINT -- its run
+        seq BIGINT -- sequence number of the journal row
+        service STRING -- the service that wrote it
+        level STRING -- its level
+        message STRING -- its text
+        peer STRING -- address of the worker that sent it
+        number BIGINT -- number of the request in the run; 0 if it was written for none
+        request STRING -- id of the request, if it ended in this hour or the next; run and number find any
+        outcome STRING -- how that request ended
+        """
     ),
 )
 def logs(messages: "DataFrame", ended: "DataFrame") -> "DataFrame":

@@ -6,7 +6,7 @@ This is the silver table: the others are computed from it and from the journal.
 from typing import TYPE_CHECKING
 
 from polydomo.pipeline.sql import bucket, hour_of, placed, sql
-from polydomo.pipeline.tables.table import UNIT, Column, table
+from polydomo.pipeline.tables.table import columns, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,80 +16,58 @@ TURN = (
     "worker_peer: STRING, worker_protocol: STRING, principal: STRING, worker_principal: STRING, arrived: TIMESTAMP, began: TIMESTAMP, "
     "ended: TIMESTAMP, ending: STRING>>"
 )
-COLUMNS = (
-    Column("request", "STRING", "its id: 26 characters, sorting by the time of acceptance"),
-    Column("broker", "STRING", "the broker that accepted it from the client"),
-    Column("run", "BIGINT", "that broker's run"),
-    Column("number", "BIGINT", "its number in the run"),
-    Column("seq", "BIGINT", "sequence number of the journal row that records it"),
-    Column("service", "STRING", "the service that the client asked for"),
-    Column("last_service", "STRING", "the service at which it ended, if a worker forwarded it"),
-    Column("client", "INT", "number of the client's connection in the run"),
-    Column("client_peer", "STRING", "the client's address"),
-    Column("client_protocol", "STRING", "the client's protocol"),
-    Column("worker", "INT", "number of the last worker it was dispatched to; 0 if none"),
-    Column("worker_peer", "STRING", "that worker's address"),
-    Column("worker_protocol", "STRING", "that worker's protocol"),
-    Column("accepted", "TIMESTAMP", "when the broker accepted it"),
-    Column("first_dispatched", "TIMESTAMP", "when it was first dispatched to a worker"),
-    Column("dispatched", "TIMESTAMP", "when it was last dispatched"),
-    Column("first_partial", "TIMESTAMP", "when the first partial reply came"),
-    Column("ended", "TIMESTAMP", "when it ended"),
-    Column("wait_us", "BIGINT", "time in queues: before the first worker, and after each requeue or forward"),
-    Column("run_us", "BIGINT", "time the last worker had it"),
-    Column("total_us", "BIGINT", "from `accepted` to `ended`"),
-    Column("wait_bucket", "INT", "logarithmic bucket of `wait_us`"),
-    Column("run_bucket", "INT", "logarithmic bucket of `run_us`"),
-    Column("total_bucket", "INT", "logarithmic bucket of `total_us`"),
-    Column("attempts", "INT", "dispatches at its last hop; of a durable job, counted over all its attempts"),
-    Column("max_attempts", "INT", "how many were allowed; 0 is any number"),
-    Column("dispatches", "INT", "dispatches over all hops; of an attempt of a durable job, those of this attempt"),
-    Column("hops", "INT", "how often it was forwarded"),
-    Column("partials", "INT", "partial replies that reached the client"),
-    Column("request_bytes", "BIGINT", "size of its body as framed"),
-    Column("reply_bytes", "BIGINT", "size of all replies that reached the client, as framed"),
-    Column("outcome", "STRING", "`ok`, or the kind of failure"),
-    Column("reason", "STRING", "why it failed"),
-    Column("trace", "STRING", "W3C trace context it came with"),
-    Column(
-        "parent",
-        "STRING",
-        "id of the request it continues on another broker, if these tables have no row of that request",
-    ),
-    Column("bridged", "INT", "how many other brokers it went through"),
-    Column("far_broker", "STRING", "the last of them; empty if none"),
-    Column("far_protocol", "STRING", "protocol of the worker that had it there"),
-    Column("principal", "STRING", "the client's principal, by the access file"),
-    Column("worker_principal", "STRING", "that worker's principal"),
-    Column(
-        "job",
-        "STRING",
-        "the durable job that it is an attempt of (`client_protocol` is `job`), or whose outcome its client waited for",
-    ),
-    Column(
-        "memo",
-        "STRING",
-        "for a memoised service: `hit` (answered with a stored reply), `miss` (a worker ran it) or `joined` "
-        "(answered with the reply to an identical request that was running); else empty",
-    ),
-    Column(
-        "keyed",
-        "STRING",
-        "with an idempotency key: `joined` (an open request had the key) or, at level `messages`, `first` (it ran)",
-    ),
-    Column("key", "STRING", "that idempotency key"),
-    Column(
-        "client_id",
-        "STRING",
-        "the client's own id of the request: MDX's request id, eMQP's MSGID, DCP's metadata; HTTP's `traceparent` is in `trace`",
-    ),
-    Column(
-        "turns",
-        TURN,
-        "its dispatches in order, with those at other brokers, if there were several or one did not end it; "
-        "null if the row itself describes its only one",
-    ),
-    *UNIT,
+COLUMNS = columns(
+    f"""
+    request STRING -- its id: 26 characters, sorting by the time of acceptance
+    broker STRING -- the broker that accepted it from the client
+    run BIGINT -- that broker's run
+    number BIGINT -- its number in the run
+    seq BIGINT -- sequence number of the journal row that records it
+    service STRING -- the service that the client asked for
+    last_service STRING -- the service at which it ended, if a worker forwarded it
+    client INT -- number of the client's connection in the run
+    client_peer STRING -- the client's address
+    client_protocol STRING -- the client's protocol
+    worker INT -- number of the last worker it was dispatched to; 0 if none
+    worker_peer STRING -- that worker's address
+    worker_protocol STRING -- that worker's protocol
+    accepted TIMESTAMP -- when the broker accepted it
+    first_dispatched TIMESTAMP -- when it was first dispatched to a worker
+    dispatched TIMESTAMP -- when it was last dispatched
+    first_partial TIMESTAMP -- when the first partial reply came
+    ended TIMESTAMP -- when it ended
+    wait_us BIGINT -- time in queues: before the first worker, and after each requeue or forward
+    run_us BIGINT -- time the last worker had it
+    total_us BIGINT -- from `accepted` to `ended`
+    wait_bucket INT -- logarithmic bucket of `wait_us`
+    run_bucket INT -- logarithmic bucket of `run_us`
+    total_bucket INT -- logarithmic bucket of `total_us`
+    attempts INT -- dispatches at its last hop; of a durable job, counted over all its attempts
+    max_attempts INT -- how many were allowed; 0 is any number
+    dispatches INT -- dispatches over all hops; of an attempt of a durable job, those of this attempt
+    hops INT -- how often it was forwarded
+    partials INT -- partial replies that reached the client
+    request_bytes BIGINT -- size of its body as framed
+    reply_bytes BIGINT -- size of all replies that reached the client, as framed
+    outcome STRING -- `ok`, or the kind of failure
+    reason STRING -- why it failed
+    trace STRING -- W3C trace context it came with
+    parent STRING -- id of the request it continues on another broker, if these tables have no row of that request
+    bridged INT -- how many other brokers it went through
+    far_broker STRING -- the last of them; empty if none
+    far_protocol STRING -- protocol of the worker that had it there
+    principal STRING -- the client's principal, by the access file
+    worker_principal STRING -- that worker's principal
+    job STRING -- the durable job that it is an attempt of (`client_protocol` is `job`), or whose outcome its client waited for
+    memo STRING -- for a memoised service: `hit` (answered with a stored reply), `miss` (a worker ran it) or `joined` (answered with the
+        reply to an identical request that was running); else empty
+    keyed STRING -- with an idempotency key: `joined` (an open request had the key) or, at level `messages`, `first` (it ran)
+    key STRING -- that idempotency key
+    client_id STRING -- the client's own id of the request: MDX's request id, eMQP's MSGID, DCP's metadata; HTTP's `traceparent` is in
+        `trace`
+    turns {TURN} -- its dispatches in order, with those at other brokers, if there were several or one did not end it; null if the row
+        itself describes its only one
+    """
 )
 
 # Records of the same request in the same hour: the first one counts.

@@ -7,7 +7,7 @@ so adding rows gives the figures of any other window.
 from typing import TYPE_CHECKING
 
 from polydomo.pipeline.sql import BROKERS_OWN, GATHER, percentile, placed, sql
-from polydomo.pipeline.tables.table import UNIT, Column, table
+from polydomo.pipeline.tables.table import columns, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -99,50 +99,42 @@ FROM counted JOIN collected USING ({_WINDOW})
     "services",
     "one service at one broker in one window",
     reads=["parts", "messages"],
-    columns=(
-        Column("window", "TIMESTAMP", "when the window begins"),
-        Column("seconds", "INT", "its length: 10, 60 or 3600"),
-        Column("broker", "STRING", "the broker"),
-        Column("service", "STRING", "the service that clients asked for"),
-        Column(
-            "requests",
-            "BIGINT",
-            "requests that ended in the window, with those that the broker sent itself: attempts of jobs, runs that requests share",
-        ),
-        Column("ok", "BIGINT", "... with a final reply"),
-        Column("outcomes", "MAP<STRING, BIGINT>", "... by outcome"),
-        Column("retried", "BIGINT", "... after more than one attempt at a hop"),
-        Column("passed_on", "BIGINT", "... after they were forwarded to another service"),
-        Column("request_bytes", "BIGINT", "size of their bodies"),
-        Column("reply_bytes", "BIGINT", "size of their replies"),
-        Column("wait_us", "BIGINT", "sum of their waits"),
-        Column("run_us", "BIGINT", "sum of the times that workers had them last; the memo store is no worker here"),
-        Column("run_us2", "DOUBLE", "sum of the squares of those times: the variance follows from it"),
-        Column("total_us", "BIGINT", "sum of their durations"),
-        Column("worked", "BIGINT", "requests that were dispatched to a worker: those that `run_us` sums up"),
-        Column("busy", "DOUBLE", "mean number of busy workers: `run_us` divided by the window's length"),
-        Column(
-            "queued",
-            "BIGINT",
-            "times that a request had to wait (level `messages`; requeues and forwards at any level)",
-        ),
-        Column("memo_hits", "BIGINT", "requests for a memoised service that were answered with a stored reply"),
-        Column("memo_misses", "BIGINT", "... that a worker ran"),
-        Column(
-            "memo_joined", "BIGINT", "... that were answered with the reply to an identical request that was running"
-        ),
-        Column("key_joined", "BIGINT", "requests that joined an open request with the same idempotency key"),
-        Column("queue_max", "INT", "the longest queue recorded then"),
-        Column("workers_max", "INT", "the most workers recorded then"),
-        Column("wait_histogram", "MAP<INT, BIGINT>", "waits by logarithmic bucket"),
-        Column("total_histogram", "MAP<INT, BIGINT>", "durations by logarithmic bucket"),
-        Column("wait_p50_us", "DOUBLE", "median wait, within 1 %"),
-        Column("wait_p99_us", "DOUBLE", "99th percentile of the waits"),
-        Column("total_p50_us", "DOUBLE", "median duration"),
-        Column("total_p90_us", "DOUBLE", "90th percentile"),
-        Column("total_p99_us", "DOUBLE", "99th percentile"),
-        Column("total_p999_us", "DOUBLE", "99.9th percentile"),
-        *UNIT,
+    columns=columns(
+        """
+        window TIMESTAMP -- when the window begins
+        seconds INT -- its length: 10, 60 or 3600
+        broker STRING -- the broker
+        service STRING -- the service that clients asked for
+        requests BIGINT -- requests that ended in the window, with those that the broker sent itself: attempts of jobs, runs that requests
+            share
+        ok BIGINT -- ... with a final reply
+        outcomes MAP<STRING, BIGINT> -- ... by outcome
+        retried BIGINT -- ... after more than one attempt at a hop
+        passed_on BIGINT -- ... after they were forwarded to another service
+        request_bytes BIGINT -- size of their bodies
+        reply_bytes BIGINT -- size of their replies
+        wait_us BIGINT -- sum of their waits
+        run_us BIGINT -- sum of the times that workers had them last; the memo store is no worker here
+        run_us2 DOUBLE -- sum of the squares of those times: the variance follows from it
+        total_us BIGINT -- sum of their durations
+        worked BIGINT -- requests that were dispatched to a worker: those that `run_us` sums up
+        busy DOUBLE -- mean number of busy workers: `run_us` divided by the window's length
+        queued BIGINT -- times that a request had to wait (level `messages`; requeues and forwards at any level)
+        memo_hits BIGINT -- requests for a memoised service that were answered with a stored reply
+        memo_misses BIGINT -- ... that a worker ran
+        memo_joined BIGINT -- ... that were answered with the reply to an identical request that was running
+        key_joined BIGINT -- requests that joined an open request with the same idempotency key
+        queue_max INT -- the longest queue recorded then
+        workers_max INT -- the most workers recorded then
+        wait_histogram MAP<INT, BIGINT> -- waits by logarithmic bucket
+        total_histogram MAP<INT, BIGINT> -- durations by logarithmic bucket
+        wait_p50_us DOUBLE -- median wait, within 1 %
+        wait_p99_us DOUBLE -- 99th percentile of the waits
+        total_p50_us DOUBLE -- median duration
+        total_p90_us DOUBLE -- 90th percentile
+        total_p99_us DOUBLE -- 99th percentile
+        total_p999_us DOUBLE -- 99.9th percentile
+        """
     ),
 )
 def services(parts: "DataFrame", messages: "DataFrame") -> "DataFrame":

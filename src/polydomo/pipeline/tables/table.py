@@ -31,6 +31,22 @@ class Column:
     says: str
 
 
+def columns(text: str) -> tuple[Column, ...]:
+    """Columns, each with its type and a comment: ``name TYPE -- comment``. A line without a comment continues the one before it."""
+    lines: list[str] = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if " -- " in line:
+            lines.append(line)
+        else:
+            lines[-1] += f" {line}"
+    made = []
+    for line in lines:
+        declared, _, says = line.partition(" -- ")
+        name, _, kind = declared.partition(" ")
+        made.append(Column(name, kind, says))
+    return (*made, *UNIT)
+
+
 _ARROW: dict[str, Any] = {
     "BIGINT": pa.int64(),
     "INT": pa.int32(),

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from polydomo.pipeline.sql import GATHER, hour_of, percentile, placed, sql, window_of
-from polydomo.pipeline.tables.table import UNIT, Column, table
+from polydomo.pipeline.tables.table import columns, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,22 +44,19 @@ SELECT {window_of("h")} AS window, kind, broker, source, target, requests, faile
     "topology",
     "one edge in one hour",
     reads=["requests"],
-    columns=(
-        Column("window", "TIMESTAMP", "when the hour begins"),
-        Column(
-            "kind",
-            "STRING",
-            "`asks`: client to service; `serves`: service to worker; `passes`: service to service; `bridges`: broker to broker",
-        ),
-        Column("broker", "STRING", "the broker that recorded it"),
-        Column("source", "STRING", "for a client or worker its protocol and host"),
-        Column("target", "STRING", "for a client or worker its protocol and host"),
-        Column("requests", "BIGINT", "requests that went this way"),
-        Column("failed", "BIGINT", "... and did not end with `ok`"),
-        Column("total_us", "BIGINT", "sum of their durations"),
-        Column("p50_us", "DOUBLE", "their median duration"),
-        Column("p99_us", "DOUBLE", "99th percentile"),
-        *UNIT,
+    columns=columns(
+        """
+        window TIMESTAMP -- when the hour begins
+        kind STRING -- `asks`: client to service; `serves`: service to worker; `passes`: service to service; `bridges`: broker to broker
+        broker STRING -- the broker that recorded it
+        source STRING -- for a client or worker its protocol and host
+        target STRING -- for a client or worker its protocol and host
+        requests BIGINT -- requests that went this way
+        failed BIGINT -- ... and did not end with `ok`
+        total_us BIGINT -- sum of their durations
+        p50_us DOUBLE -- their median duration
+        p99_us DOUBLE -- 99th percentile
+        """
     ),
 )
 def topology(requests: "DataFrame") -> "DataFrame":

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from polydomo.pipeline.sql import hour_of, placed, sql
-from polydomo.pipeline.tables.table import UNIT, Column, table
+from polydomo.pipeline.tables.table import columns, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,19 +21,20 @@ FROM published p JOIN newest n ON n.broker = p.broker AND n.topic = p.topic AND 
     "values",
     "one published value (level `messages`)",
     reads=["messages"],
-    columns=(
-        Column("time", "TIMESTAMP", "when the broker received it"),
-        Column("broker", "STRING", "the broker"),
-        Column("run", "BIGINT", "its run"),
-        Column("seq", "BIGINT", "sequence number of the journal row"),
-        Column("topic", "STRING", "the topic"),
-        Column("peer", "STRING", "address of the publisher"),
-        Column("protocol", "STRING", "its protocol"),
-        Column("size", "BIGINT", "size of the value"),
-        Column("body", "BINARY", "the value, of topics that the settings name"),
-        Column("body_cut", "INT", "1 if `body` is only the beginning"),
-        Column("last", "BOOLEAN", "whether it is the topic's last value in its hour"),
-        *UNIT,
+    columns=columns(
+        """
+        time TIMESTAMP -- when the broker received it
+        broker STRING -- the broker
+        run BIGINT -- its run
+        seq BIGINT -- sequence number of the journal row
+        topic STRING -- the topic
+        peer STRING -- address of the publisher
+        protocol STRING -- its protocol
+        size BIGINT -- size of the value
+        body BINARY -- the value, of topics that the settings name
+        body_cut INT -- 1 if `body` is only the beginning
+        last BOOLEAN -- whether it is the topic's last value in its hour
+        """
     ),
 )
 def values(messages: "DataFrame") -> "DataFrame":

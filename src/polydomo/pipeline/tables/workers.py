@@ -8,7 +8,7 @@ back* if at least 3 of its turns, and at least one in ten, ended because it was 
 from typing import TYPE_CHECKING
 
 from polydomo.pipeline.sql import BROKERS_OWN, percentile, placed, sql, window_of
-from polydomo.pipeline.tables.table import UNIT, Column, table
+from polydomo.pipeline.tables.table import columns, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,35 +71,32 @@ FROM middle
     "workers",
     "one worker at one service in one hour",
     reads=["sums", "present"],
-    columns=(
-        Column("window", "TIMESTAMP", "when the hour begins"),
-        Column("broker", "STRING", "the broker"),
-        Column("run", "BIGINT", "its run"),
-        Column("worker", "INT", "number of the worker in the run"),
-        Column("service", "STRING", "the service; all services it offers, if it had no turn"),
-        Column("peer", "STRING", "its address"),
-        Column("protocol", "STRING", "its protocol"),
-        Column("principal", "STRING", "its principal, by the access file"),
-        Column("turns", "BIGINT", "turns that ended in the hour"),
-        Column("finals", "BIGINT", "... with a final reply"),
-        Column("given_back", "BIGINT", "... because the worker was lost or left"),
-        Column("run_us", "BIGINT", "time in the hour in which it had requests, of turns whose requests have ended"),
-        Column(
-            "present_us", "BIGINT", "time in the hour in which it was registered; it ends with the last row of its run"
-        ),
-        Column("utilisation", "DOUBLE", "`run_us` by `present_us`; over 1 if it handles several requests at a time"),
-        Column("run_histogram", "MAP<INT, BIGINT>", "durations of its turns by logarithmic bucket"),
-        Column("run_p50_us", "DOUBLE", "their median"),
-        Column("run_p99_us", "DOUBLE", "their 99th percentile"),
-        Column(
-            "fellows", "BIGINT", "workers of the service in the hour, itself included; the memo store does not count"
-        ),
-        Column("fellows_p50_us", "DOUBLE", "the median of their medians"),
-        Column("late", "BIGINT", "heartbeats that it missed (all its services)"),
-        Column("lost", "BIGINT", "times it was declared lost (all its services)"),
-        Column("stale", "BIGINT", "replies that came too late to count (all its services)"),
-        Column("outlier", "STRING", "`slow`, `gives back`, or empty"),
-        *UNIT,
+    columns=columns(
+        """
+        window TIMESTAMP -- when the hour begins
+        broker STRING -- the broker
+        run BIGINT -- its run
+        worker INT -- number of the worker in the run
+        service STRING -- the service; all services it offers, if it had no turn
+        peer STRING -- its address
+        protocol STRING -- its protocol
+        principal STRING -- its principal, by the access file
+        turns BIGINT -- turns that ended in the hour
+        finals BIGINT -- ... with a final reply
+        given_back BIGINT -- ... because the worker was lost or left
+        run_us BIGINT -- time in the hour in which it had requests, of turns whose requests have ended
+        present_us BIGINT -- time in the hour in which it was registered; it ends with the last row of its run
+        utilisation DOUBLE -- `run_us` by `present_us`; over 1 if it handles several requests at a time
+        run_histogram MAP<INT, BIGINT> -- durations of its turns by logarithmic bucket
+        run_p50_us DOUBLE -- their median
+        run_p99_us DOUBLE -- their 99th percentile
+        fellows BIGINT -- workers of the service in the hour, itself included; the memo store does not count
+        fellows_p50_us DOUBLE -- the median of their medians
+        late BIGINT -- heartbeats that it missed (all its services)
+        lost BIGINT -- times it was declared lost (all its services)
+        stale BIGINT -- replies that came too late to count (all its services)
+        outlier STRING -- `slow`, `gives back`, or empty
+        """
     ),
 )
 def workers(sums: "DataFrame", present: "DataFrame") -> "DataFrame":
