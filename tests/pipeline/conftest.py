@@ -33,6 +33,7 @@ SMALL = (
     "test_delta.py",
     "test_explain.py",
     "test_generated_journal.py",
+    "test_combined.py",
 )  # in every run; the others are long forms
 
 

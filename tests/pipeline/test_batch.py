@@ -12,7 +12,7 @@ from tests.pipeline.journals import Row, at, message, record, write
 from tests.pipeline.shared import load, shared
 
 pytest.importorskip("pyspark")
-from polydomo.pipeline import batch, bronze, segments
+from polydomo.pipeline import batch, segments, session
 from polydomo.pipeline.batch import Options
 from polydomo.pipeline.tables import TABLES
 
@@ -212,14 +212,15 @@ def test_divided_batches_and_combined_segments_give_the_same_rows(
     load(paths, str(tmp_path / "whole"))
     few = stages() - before
     assert few <= MOST_STAGES
-    with monkeypatch.context() as patched:
-        patched.setattr(bronze, "FEW", 1)
-        load(paths, str(tmp_path / "combined"))
-    assert few < stages() - before - few <= MOST_STAGES
-    assert not [path for path in (tmp_path / "combined").rglob("*") if "journal" in path.name]
+    with session.LazySpark.of(shared()) as resident:
+        resident.combined.few = 1
+        batch.run(paths, str(tmp_path / "combined"), session=resident)
+        assert few < stages() - before - few <= MOST_STAGES
+        kept = [piece.path for piece in resident.combined.pieces]
+        batch.run(paths, str(tmp_path / "again"), session=resident)
+        assert kept == [piece.path for piece in resident.combined.pieces]  # a session writes them once
     monkeypatch.setattr(batch, "most_gathered", lambda spark: -1)
-    monkeypatch.setattr(batch, "TOGETHER_ROWS", 0)
     load(paths, str(tmp_path / "divided"))
     for table in TABLES:
-        for other in ("combined", "divided"):
+        for other in ("combined", "again", "divided"):
             assert state(tmp_path / other, table) == state(tmp_path / "whole", table), (other, table)

@@ -22,7 +22,7 @@ from polydomo.journal.ids import RequestId
 from polydomo.journal.reading.audit import kind_of
 from polydomo.model.flows.needs import needs_text
 from polydomo.model.objective import Objective
-from polydomo.pipeline.audit import prefilter
+from polydomo.pipeline.audit import auditor, prefilter
 from polydomo.pipeline.batch import Options
 from polydomo.pipeline.tables import TABLES
 from sim import memoised
@@ -253,7 +253,9 @@ def take_in(directory: Path, rows: list[Row], dice: random.Random, batches: int)
         for part in parts[len(parts) * i // batches : len(parts) * (i + 1) // batches]:
             journals.write(directory / "journal", part)
         if (directory / "journal").is_dir():
-            summary = load([str(directory / "journal")], str(directory / "tables"), Options(objectives=OBJECTIVES))
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(auditor, "FEW_ROWS", 10**6 if i % 2 else 0)  # with prefilters and without
+                summary = load([str(directory / "journal")], str(directory / "tables"), Options(objectives=OBJECTIVES))
             assert not summary.problems
     return directory / "tables"
 

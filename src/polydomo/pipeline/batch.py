@@ -19,7 +19,7 @@ from polydomo.pipeline.audit.auditor import Auditor, RunItem
 from polydomo.pipeline.audit.facts import Facts, load_facts, newest_state, stays
 from polydomo.pipeline.audit.once import ALL_RUNS, Once, rule_rows
 from polydomo.pipeline.commit import TableStore
-from polydomo.pipeline.compute import Computation, Inputs, one_by_one, together
+from polydomo.pipeline.compute import Computation, Inputs, together
 from polydomo.pipeline.delta import PARQUET
 from polydomo.pipeline.maintain import floor_of
 from polydomo.pipeline.payloads.tables import Payload, PayloadTables
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Tell = Callable[[str], None]
-TOGETHER_ROWS = (
-    1_500_000  # rows of the journal up to which the audit runs beside the tables; above, it would need too much memory
-)
 ENGINE = 3  # of the saved sums: hours that an earlier version computed are computed again
 
 
@@ -301,14 +298,12 @@ class Batch:
         spark = self.spark.get(rows)
         gather(spark, rows <= most_gathered(spark))
         with views_kept(spark):
-            self._compute_on(spark, rows, units, fresh)
+            self._compute_on(spark, units, fresh)
 
-    def _compute_on(
-        self, spark: "SparkSession", rows: int, units: list[str], fresh: Mapping[str, Sequence[SegmentFile]]
-    ) -> None:
+    def _compute_on(self, spark: "SparkSession", units: list[str], fresh: Mapping[str, Sequence[SegmentFile]]) -> None:
         options, store = self.options, self.store
         dirty = self._open(self._segments(units))
-        journal = bronze.JournalFrames(spark, store.staging, options.since, options.until)
+        journal = bronze.JournalFrames(spark, self.spark.combined, options.since, options.until)
         audit = self._look(journal, dirty, fresh)
         hours = sorted(hour_of(unit) for unit in units)
         chosen = [row for row in audit.blocks if row["h"] in set(hours)]
@@ -329,8 +324,7 @@ class Batch:
             audit.auditor.publish()
             self._once(audit.auditor, work, units)
 
-        # a small batch spends most of its time in plans, which one thread makes at a time
-        (together if rows <= TOGETHER_ROWS else one_by_one)([judge, work.tables_of_requests], spark)
+        together([judge, work.tables_of_requests], spark)
         auditor, published = audit.auditor, audit.auditor.out
         self.gone += [f"{store.root}{path}" for path in published.gone]
         sums = SavedSums(store, units, self.known)
@@ -363,16 +357,18 @@ class Batch:
             for segment in there
             if segment.run in bases and segment.last > bases[segment.run]
         ]
-        found = {kind: sorted({*dirty[kind], *paths}) for kind, paths in self._open(wanted).items()}
+        new = self._open(wanted)
+        found = {kind: sorted({*dirty[kind], *paths}) for kind, paths in new.items()}
         messages, records = (journal.frame(kind, found[kind]) for kind in schema.KINDS)
         # a run that is not audited has no fresh rows
         paths = {path for some in found.values() for path in some}
         runs = {segment.run for there in self.there.values() for segment in there if segment.path in paths}
         all_bases = {item.run: item.base if item.new else 1 << 62 for item in items if item.run in runs}
         blocks = bronze.probe(messages, records, all_bases)
-        auditor = Auditor(journal.spark, self.store.storage, journal.staging, self.partial)
-        auditor.requeued = any(row["steps"] for row in blocks if row["fresh"])
-        auditor.open(items, blocks, bronze.lives(messages, all_bases))
+        auditor = Auditor(journal.spark, self.store.storage, self.store.staging, self.partial)
+        lives = bronze.lives(messages, all_bases) if any(row["lives"] for row in blocks if row["fresh"]) else []
+        auditor.open(items, blocks, lives)
+        messages, records = (journal.frame(kind, new[kind]) for kind in schema.KINDS)
         return _Audit(auditor, messages, records, blocks, again)
 
     def _near(

@@ -1,58 +1,56 @@
 """The journal as DataFrames, and what a run must know about its rows before it computes tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import schema
-from polydomo.pipeline.sql import BRIDGE, BROKERS_OWN, GATHER, gathered, hour_of, is_gathered, sql
+from polydomo.pipeline.combined import Combined
+from polydomo.pipeline.sql import BRIDGE, BROKERS_OWN, GATHER, by_run, gathered, hour_of, is_gathered, is_local, sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _NOTHING = {schema.TEXT: "''", schema.BYTES: "X''"}
-FEW = 100  # segments that queries read one by one
-COMBINED = "_journal"  # the staged directory of combined segments
 BLOCK = 60  # keys in a block: a block of keys that occur is the bits of a long
 
 
 @dataclass
 class JournalFrames:
-    """The segments of a batch as DataFrames, between two times. In small batches, many segments are first written as one file: about
-    fifteen queries read them, and to open a file takes longer than to read a thousand rows."""
+    """The segments of a batch as DataFrames, between two times."""
 
     spark: "SparkSession"
-    staging: str
+    combined: Combined = field(default_factory=Combined)
     since: datetime | None = None
     until: datetime | None = None
 
     def __post_init__(self) -> None:
-        self._written: dict[tuple[str, ...], DataFrame] = {}
+        self._frames: dict[tuple[str, ...], DataFrame] = {}
         self._lock = Lock()  # the audit runs in a thread of its own
 
     def frame(self, kind: str, paths: Sequence[str]) -> "DataFrame":
         """The rows of segments, with the columns of the current version; what a segment lacks is empty."""
+        with self._lock:
+            key = kind, *paths
+            if key not in self._frames:
+                self._frames[key] = self._frame(kind, paths)
+            return self._frames[key]
+
+    def _frame(self, kind: str, paths: Sequence[str]) -> "DataFrame":
         if not paths:
             return empty(self.spark, schema.ddl(kind))
-        if len(paths) > FEW and is_gathered(self.spark):
-            with self._lock:
-                made = self._combined(kind, paths)
-        else:
-            made = frame(self.spark, kind, paths)
+        if is_gathered(self.spark) and is_local(self.spark):
+            paths = self.combined.files(kind, paths, lambda some, place: self._write(kind, some, place))
+        made = frame(self.spark, kind, paths)
         for moment, sign in ((self.since, ">="), (self.until, "<=")):
             if moment is not None:
                 made = made.where(f"time {sign} timestamp'{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'")
         return made
 
-    def _combined(self, kind: str, paths: Sequence[str]) -> "DataFrame":
-        key = kind, *paths
-        if key not in self._written:
-            place = f"{self.staging}/{COMBINED}/{kind}-{len(self._written)}"
-            frame(self.spark, kind, paths).write.mode("overwrite").option("compression", "snappy").parquet(place)
-            self._written[key] = gathered(self.spark.read.schema(schema.ddl(kind)).parquet(place))
-        return self._written[key]
+    def _write(self, kind: str, paths: Sequence[str], place: str) -> None:
+        frame(self.spark, kind, paths).write.option("compression", "snappy").parquet(place)
 
 
 def frame(spark: "SparkSession", kind: str, paths: Sequence[str]) -> "DataFrame":
@@ -97,6 +95,8 @@ def local(spark: "SparkSession", ddl: str, rows: Iterable[Sequence[Any]]) -> "Da
 
 # A flow has ended: its nodes may have rows in all hours since its start.
 ENDED = "event = 'flow' AND outcome IN ('done', 'failed', 'cancelled')"
+# Rows of the life of workers and runs, and statements of losses: few.
+IS_LIFE = f"(event IN ('{schema.REGISTERED}', '{schema.LEFT}', '{schema.LOST}') AND worker > 0 OR covers_run != 0)"
 _ONLY = ", ".join(repr(event) for event in schema.ONLY_MESSAGES)
 _COUNTED = {
     "steps": "event IN ('requeued', 'forwarded')",
@@ -109,6 +109,7 @@ _COUNTED = {
     "flows": ENDED,
     "once": "once != '' OR flow != ''",
     "bodies": "length(body) > 0",
+    "lives": IS_LIFE,
 }
 COUNTS = (*_COUNTED, "parts", "bridges")
 # Requests of which an hour needs messages of earlier hours: they may have been requeued or forwarded then, or share a run.
@@ -140,8 +141,7 @@ GROUP BY run, broker, h, fresh, block
 
 def based(text: str, bases: Mapping[int, int]) -> str:
     """The query with the bases of runs: those that are not named have 0."""
-    known = " ".join(f"WHEN {run}L THEN {base}L" for run, base in bases.items() if base)
-    return text.replace(BASE, f"CASE run {known} ELSE 0L END" if known else "0L")
+    return text.replace(BASE, by_run(bases))
 
 
 def probe(messages: "DataFrame", records: "DataFrame", bases: Mapping[int, int]) -> list[dict[str, Any]]:
@@ -150,11 +150,10 @@ def probe(messages: "DataFrame", records: "DataFrame", bases: Mapping[int, int])
     return rows
 
 
-# Rows of the life of workers and runs, and statements of losses: few.
 LIVES = f"""
 SELECT run, seq, unix_micros(time) AS us, event, worker, peer, protocol, principal, service, covers_run, covers_first, covers_last
 FROM {{messages}}
-WHERE (event IN ('{schema.REGISTERED}', '{schema.LEFT}', '{schema.LOST}') AND worker > 0 OR covers_run != 0) AND seq > {BASE}
+WHERE {IS_LIFE} AND seq > {BASE}
 """
 
 

@@ -33,7 +33,7 @@ OWN = "_polydomo"  # Spark ignores names that begin with an underscore
 FILE = re.compile(r"/([^/]+)/date=([0-9-]{10})/hour=(\d\d)/([^/]+)\.parquet$")
 BY_RUN = ("audit", "audit_rules")  # tables whose files are named after a run
 FROM_SUMS = ("workers", "capacity")  # tables that are computed from saved sums
-_DISCARDED = ("_journal/", "_raw/", "_several/", "_parts/part=far/")  # staged files that only later steps need
+_DISCARDED = ("_raw/", "_several/", "_parts/part=far/")  # staged files that only later steps need
 _SILVER = "_parts/part=requests/"
 EMPTY = "date=1970-01-01/hour=00/0.parquet"  # the file of a table without rows
 

@@ -63,7 +63,6 @@ class Computation:
     brokers: int  # maximum number of brokers that have parts of one request
     objectives: dict[str, Objective] = field(default_factory=dict)
     tables: Sequence[Table] = ()  # of the user
-    step: Callable[[str], None] = lambda name: None
 
     def frame(self, kind: str, paths: Iterable[str]) -> "DataFrame":
         return self.inputs.journal.frame(kind, list(paths))
@@ -244,9 +243,3 @@ def together(work: Sequence[Callable[[], None]], spark: "SparkSession") -> None:
     with ThreadPoolExecutor(THREADS) as pool:
         for done in [pool.submit(run, place) for place in range(len(work))]:
             done.result()
-
-
-def one_by_one(work: Sequence[Callable[[], None]], spark: "SparkSession") -> None:
-    """Runs functions one after the other."""
-    for one in work:
-        one()

@@ -58,7 +58,7 @@ def sample(spark: "SparkSession", tables: "list[Table]", scratch: Path) -> Compu
         _write_empty(spark, schema.ddl(kind), f"{scratch}/{kind}")
     _write_empty(spark, f"{TABLES['requests'].ddl}, part STRING", f"{scratch}/{PARTS}")
     _write_empty(spark, sums.DDL, f"{scratch}/{SUMS}")
-    inputs = Inputs(bronze.JournalFrames(spark, str(scratch)), paths, paths)
+    inputs = Inputs(bronze.JournalFrames(spark), paths, paths)
     made = Computation(spark, str(scratch), inputs, [0], {}, BROKERS, tables=tables)
     made.ready["sums"] = spark.read.schema(sums.DDL).parquet(f"{scratch}/{SUMS}")
     made.ready["present"] = bronze.empty(spark, PRESENT)

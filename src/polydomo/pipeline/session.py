@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline import java, local_disk
+from polydomo.pipeline.combined import Combined
 from polydomo.scratch import scratch_directory
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ QUIET = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
+    "spark.hadoop.parquet.compression.codec.zstd.level": "1",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.driver.memory": "1g",
     # a Python worker is used for all tasks of its core
@@ -56,6 +58,8 @@ LOCAL = {
     "spark.sql.lightweightPlanChangeValidation": "false",
     # A task puts its files at their place itself. On a cluster, an executor may be lost right after that, and another one repeats the task.
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    # no column is a variant
+    "spark.sql.variant.pushVariantIntoScan": "false",
 }
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 # For small batches: compiling quickly costs less than compiling well.
@@ -320,6 +324,7 @@ class LazySpark:
         self._start = start
         self._owned = owned
         self.started: SparkSession | None = None
+        self.combined = Combined()
 
     @staticmethod
     def of(given: "LazySpark | SparkSession | None") -> "LazySpark":
@@ -347,6 +352,7 @@ class LazySpark:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.combined.clear()
         if self._owned and self.started is not None:
             close(self.started)
             self.started = None
@@ -358,6 +364,10 @@ class _Borrowed(LazySpark):
     def __init__(self, session: LazySpark) -> None:
         super().__init__(session.get, owned=False)
         self.started = session.started
+        self.combined = session.combined
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 class _Given(LazySpark):

@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -37,16 +37,20 @@ GATHERED_CORES_ROWS = 3_000_000
 _BEFORE = "spark.polydomo.before."  # the settings of the session before
 
 
+def is_local(spark: "SparkSession") -> bool:
+    context = getattr(spark, "_sc", None)  # Spark Connect has none
+    return context is not None and bool(context.master.startswith("local"))
+
+
 def is_gathered(spark: "SparkSession") -> bool:
     return spark.conf.get(GATHERED, "") == "true"
 
 
 def most_gathered(spark: "SparkSession") -> int:
     """Up to how many rows of the journal a batch is computed in one partition."""
-    context = getattr(spark, "_sc", None)  # Spark Connect has none
-    if context is None or not context.master.startswith("local"):
+    if not is_local(spark):
         return GATHERED_ROWS
-    return max(GATHERED_ROWS, GATHERED_CORES_ROWS // int(context.defaultParallelism))
+    return max(GATHERED_ROWS, GATHERED_CORES_ROWS // int(spark.sparkContext.defaultParallelism))
 
 
 def gather(spark: "SparkSession", small: bool) -> None:
@@ -114,6 +118,12 @@ def sql(text: str, **frames: "DataFrame") -> "DataFrame":
 def gathered(frame: "DataFrame") -> "DataFrame":
     """The frame; in small batches, in one partition."""
     return frame.coalesce(1) if is_gathered(frame.sparkSession) else frame
+
+
+def by_run(values: Mapping[int, int]) -> str:
+    """SQL for a value of each run, 0 if there is none. A map is data: Spark compiles the query once for all values."""
+    known = ", ".join(f"{run}L, {value}L" for run, value in values.items() if value)
+    return f"coalesce(try_element_at(map({known}), run), 0L)" if known else "0L"
 
 
 def hour_of(time: str) -> str:

@@ -16,11 +16,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import PolydomoError
+from polydomo.journal import schema
 from polydomo.pipeline import batch, delta, segments
 from polydomo.pipeline.batch import Options, Tell
 from polydomo.pipeline.commit import OWN, TableStore
 from polydomo.pipeline.segments import DirectoryLister, FoundSegments, ProcessedRanges, begin_of, unit_of
-from polydomo.pipeline.session import QUICK_ROWS, LazySpark
+from polydomo.pipeline.session import LazySpark
 from polydomo.pipeline.summary import Summary, conclude, counted
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 INTERVAL = 5.0  # seconds between micro-batches
 LATE = 2 * 86400.0  # seconds
-RESIDENT_ROWS = QUICK_ROWS + 1  # a session that runs for long is compiled thoroughly
+FEW = 8  # files of an hour that the queries of a micro-batch open
 POLL = 0.2  # seconds between looks at a query that runs
 FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"  # of Spark's source of files
 
@@ -56,7 +57,10 @@ class Streaming:
         with LazySpark.of(self.session) as session:
             if once and not self._is_anything_new(session):
                 return  # no JVM is started
-            spark = session.get(RESIDENT_ROWS)
+            # a journal that is small now will not grow fast: its session compiles quickly
+            there = segments.find(self.journals, lister=self.lister).segments
+            spark = session.get(sum(one.rows for one in there if one.kind == schema.MESSAGES))
+            session.combined.few = FEW
             query = self._query(spark, session, once, interval)
             try:
                 while query.isActive and not ended.is_set():

@@ -14,7 +14,7 @@ import pyarrow as pa
 from polydomo.journal import schema
 from polydomo.journal.ids import run_name
 from polydomo.journal.reading import rules
-from polydomo.journal.reading.rules import RULES
+from polydomo.journal.reading.rules import CONNECTION, REQUEST, RULES, SERVICE
 from polydomo.pipeline.audit import prefilter
 from polydomo.pipeline.audit.facts import (
     KEPT_STATES,
@@ -29,7 +29,7 @@ from polydomo.pipeline.audit.facts import (
     ranges_of,
     stays,
 )
-from polydomo.pipeline.audit.judge import BLOCKS, KEPT, judged
+from polydomo.pipeline.audit.judge import BLOCKS, KEPT, Scope, judged
 from polydomo.pipeline.audit.judge import STATE as STATE_DDL
 from polydomo.pipeline.bronze import BASE, BLOCK, based, empty, local
 from polydomo.pipeline.segments import unit_of, unit_of_hour
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Row = dict[str, Any]
+FEW_ROWS = 5_000  # new rows that are all checked one by one: a prefilter would take longer than it saves
 _TOTALS = frozenset(rule.id for rule in RULES if rule.shape == rules.TOTAL)
 _SAYS = {rule.id: rule.says for rule in RULES}
 REPEATED = """
@@ -99,10 +100,12 @@ class _Run:
         """Whether new rows are about complete keys."""
         for scope, ranges in self.retired.items():
             seen = ranges_of(self.seen.get(scope, {}))
-            if scope == "worker":
-                seen = [
-                    [row["key"]] * 2 for row in self.judged if row["scope"] == scope and (row["seq"] or 0) > self.base
-                ]
+            # a key without ``seq`` has only rows that no counter counts
+            seen += [
+                [row["key"]] * 2
+                for row in self.judged
+                if row["scope"] == scope and (row["seq"] is None or row["seq"] > self.base)
+            ]
             if seen and overlap(merged(ranges), merged(seen)):
                 return True
         return False
@@ -121,6 +124,8 @@ class Auditor:
         self.partial = partial
         self.runs: dict[int, _Run] = {}
         self.out = AuditResult()
+        self._few = False  # whether all new rows are checked one by one
+        self._requeued = True  # whether the new rows have requeued requests
 
     def open(self, items: Iterable[RunItem], blocks: Iterable[Row], lives: Iterable[Row]) -> None:
         """Takes what is known about the rows of the runs. A run without new rows is audited if another one states that it lost rows."""
@@ -129,6 +134,9 @@ class Auditor:
         for row in blocks:
             if row["fresh"]:
                 fresh.setdefault(row["run"], []).append(row)
+        every = [row for rows in fresh.values() for row in rows]
+        self._few = sum(row["n"] for row in every) <= FEW_ROWS
+        self._requeued = any(row["steps"] for row in every)
         covers: dict[int, list[Row]] = {}
         events: dict[int, list[Row]] = {}
         for row in lives:
@@ -152,20 +160,20 @@ class Auditor:
                 self.runs[number] = run
 
     def check(self, messages: "DataFrame", records: "DataFrame", blocks: Iterable[Row]) -> list[int]:
-        """Checks the rules. Returns the runs that must be audited from the beginning, because new rows are about complete keys."""
+        """Checks the rules on these rows of the audited runs. Returns the runs that must be audited from the beginning, because new
+        rows are about complete keys."""
         # With the first row of access control, a rule begins to hold for all rows of the run.
         again = [
             number for number, run in self.runs.items() if run.base and run.facts.checked and not run.before.checked
         ]
         if again:
             return again
-        chosen = f"run IN ({', '.join(f'{number}L' for number in self.runs)})"
         bases = {number: run.base for number, run in self.runs.items() if run.base}
         if bases:
-            chosen += f" AND {based(f'seq > {BASE}', bases)}"
-        messages, records = messages.where(chosen), records.where(chosen)
+            fresh = based(f"seq > {BASE}", bases)
+            messages, records = messages.where(fresh), records.where(fresh)
         self._repeated(messages, records, blocks)
-        for row in prefilter.keys(messages, records):
+        for row in [] if self._few else prefilter.keys(messages, records):
             if row["run"] in self.runs:
                 run = self.runs[row["run"]]
                 run.seen.setdefault(row["scope"], {})[row["block"]] = row["seen"]
@@ -200,22 +208,29 @@ class Auditor:
         saved = [(number, *(row[name] for name in names)) for number, run in self.runs.items() for row in run.counts]
         state = local(spark, STATE_DDL, saved)
         runs = {number: run.facts.of_run() for number, run in self.runs.items()}
+        # by scope: the keys that are checked row by row; None: all of them
+        chosen: dict[Scope, DataFrame | None] = {}
+        if self._few:
+            chosen = {REQUEST: None, CONNECTION: None, SERVICE: None}
+        else:
+            for scope in (REQUEST, CONNECTION):
+                if (blocks := self._blocks(scope[-1])) is not None:
+                    chosen[scope] = blocks
+            chosen[SERVICE] = self._services(messages, state)
+        return judged(messages, records, state, runs, chosen)
+
+    def _services(self, messages: "DataFrame", state: "DataFrame") -> "DataFrame | None":
         waiting = any(row["scope"] == "service" and row["returned"] > row["taken_again"] + row["given_up_waiting"]
                       for run in self.runs.values() for row in run.counts)  # fmt: skip
-        services = empty(spark, "run BIGINT, name STRING")
-        if not prefilter.usable(rules.SERVICE):
-            services = sql(
-                "SELECT DISTINCT run, service AS name FROM {messages} WHERE event = 'dispatched'", messages=messages
-            )
-        elif waiting or self.requeued:
-            stretches = prefilter.services(
-                {number: run.base for number, run in self.runs.items()},
-                {number: run.facts.last for number, run in self.runs.items()},
-            )
-            services = sql(stretches, messages=messages, state=state)
-        return judged(messages, records, state, runs, self._blocks("number"), self._blocks("connection"), services)
-
-    requeued = True  # whether the new rows have requeued requests
+        if not prefilter.usable(SERVICE):
+            return None
+        if not waiting and not self._requeued:
+            return empty(self.spark, "run BIGINT, name STRING")
+        stretches = prefilter.services(
+            {number: run.base for number, run in self.runs.items()},
+            {number: run.facts.last for number, run in self.runs.items()},
+        )
+        return sql(stretches, messages=messages, state=state)
 
     def _blocks(self, scope: str) -> "DataFrame | None":
         """The keys that must be checked row by row: suspects, and those of the state."""

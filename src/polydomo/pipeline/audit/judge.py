@@ -33,7 +33,7 @@ from polydomo.journal.reading.rules import (
 )
 from polydomo.journal.schema import MESSAGES
 from polydomo.pipeline.bronze import BLOCK
-from polydomo.pipeline.sql import GATHER, sql
+from polydomo.pipeline.sql import GATHER, by_run, sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,19 +64,6 @@ def rules_of(shape: str, scope: Scope) -> list[AuditRule]:
 def name_of(scope: Scope) -> str:
     """The scope as the saved state and the rows of the result name it."""
     return "right" if scope == RIGHT else scope[-1]
-
-
-def by_run(values: Mapping[int, int]) -> str:
-    """SQL for a value of each run, 0 if there is none. There are few different ones."""
-    runs: dict[int, list[int]] = {}
-    for run, value in values.items():
-        runs.setdefault(value, []).append(run)
-    known = " ".join(
-        f"WHEN run IN ({', '.join(f'{run}L' for run in several)}) THEN {value}L"
-        for value, several in runs.items()
-        if value
-    )
-    return f"CASE {known} ELSE 0L END" if known else "0L"
 
 
 def _facts(runs: Mapping[int, Mapping[str, int]], text: str) -> str:
@@ -144,7 +131,8 @@ def scope_sql(scope: Scope, chosen: str, runs: Mapping[int, Mapping[str, int]]) 
     texts = [rule.broken for rule in running] + [f"{one.where} {one.value}" for one in counters]
     words = _names(texts) | set(scope)
     counted = _any(rules.counted(counter) for counter in counters)
-    looked = _any(rules.looked_at(rule) for rule in running)
+    looked = f"({_any(rules.looked_at(rule) for rule in running)}){' AND c.there' if chosen == _OF_SERVICES else ''}"
+    about = f"m.{part} != 0 AND " if scope in (REQUEST, CONNECTION) else ""
     columns = [
         column.name
         for column in {column.name: column for kind in kinds for column in schema.COLUMNS[kind]}.values()
@@ -193,7 +181,7 @@ FROM (
                         SELECT {"/*+ BROADCASTJOIN(c) */" if chosen else ""} m.run, {column} AS key,
                             m.seq, m.time, ({counted}) AS counted, CAST(NULL AS ARRAY<BIGINT>) AS saved,
                             CAST(NULL AS BIGINT) AS saved_seq, {plain}{flags + ", " if flags else ""}{amounts}
-                        FROM ({_rows(kinds, words)}) m {chosen} WHERE ({counted}) OR ({looked})
+                        FROM ({_rows(kinds, words)}) m {chosen} WHERE {about}(({counted}) OR {looked})
                         UNION ALL
                         SELECT run, {key}, -1L, time, false, seqs, seq, {blanks}{"".join("false, " for _ in running)}{saved}
                         FROM {{state}} WHERE scope = '{part}'
@@ -236,31 +224,28 @@ def judged(
     records: "DataFrame",
     state: "DataFrame",
     runs: Mapping[int, Mapping[str, int]],
-    requests: "DataFrame | None",
-    connections: "DataFrame | None",
-    services: "DataFrame",
+    chosen: "Mapping[Scope, DataFrame | None]",
 ) -> "DataFrame":
-    """The keys of all scopes that are checked row by row. ``runs`` has the facts about each run. The last three frames say which requests,
-    connections and services are checked (None: none)."""
+    """The keys of all scopes that are checked row by row. ``runs`` has the facts about each run. ``chosen`` says which requests,
+    connections and services are checked: None means all of them."""
     frames = {"messages": messages, "records": records, "state": state}
-    block = (
-        f"JOIN {{chosen}} c ON c.run = m.run AND c.block = m.{{key}} div {BLOCK} "
-        f"AND (c.mask & shiftleft(1L, int(m.{{key}} % {BLOCK}))) != 0"
-    )
     made = sql(each_sql(runs), messages=messages, records=records)
-    made = made.unionAll(sql(scope_sql(WORKER, "", runs), **frames))
-    if any(facts["run_checked"] for facts in runs.values()):
-        for scope in (PRINCIPAL, RIGHT):
+    checked = any(facts["run_checked"] for facts in runs.values())
+    for scope in (WORKER, *((PRINCIPAL, RIGHT) if checked else ()), *chosen):
+        keys = chosen.get(scope)
+        if keys is None:
             made = made.unionAll(sql(scope_sql(scope, "", runs), **frames))
-    for scope, chosen in ((REQUEST, requests), (CONNECTION, connections)):
-        if chosen is None:
-            continue
-        join = block.replace("{key}", scope[-1])
-        made = made.unionAll(sql(scope_sql(scope, join, runs), **frames, chosen=chosen))
-    counted = _any(rules.counted(counter) for counter in counters_of(SERVICE))
-    join = (
-        "LEFT JOIN (SELECT run, name, true AS there FROM {chosen}) c ON c.run = m.run AND c.name = m.service "
-        f"WHERE (({counted}) OR c.there) AND true"
-    )
-    text = scope_sql(SERVICE, join, runs).replace("AND true WHERE (", "AND (")
-    return made.unionAll(sql(text, **frames, chosen=services))
+        elif scope == SERVICE:
+            made = made.unionAll(sql(scope_sql(scope, _OF_SERVICES, runs), **frames, chosen=keys))
+        else:
+            join = _OF_BLOCKS.replace("/*key*/", scope[-1])
+            made = made.unionAll(sql(scope_sql(scope, join, runs), **frames, chosen=keys))
+    return made
+
+
+_OF_BLOCKS = (
+    f"JOIN {{chosen}} c ON c.run = m.run AND c.block = m./*key*/ div {BLOCK} "
+    f"AND (c.mask & shiftleft(1L, int(m./*key*/ % {BLOCK}))) != 0"
+)
+# counted rows of all services, and others of the chosen ones
+_OF_SERVICES = "LEFT JOIN (SELECT run, name, true AS there FROM {chosen}) c ON c.run = m.run AND c.name = m.service"

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from polydomo.journal.reading import rules
 from polydomo.journal.reading.rules import CONNECTION, REQUEST, RULES, RUNNING, SERVICE, TOTAL
-from polydomo.pipeline.audit.judge import by_run
 from polydomo.pipeline.bronze import BLOCK
-from polydomo.pipeline.sql import GATHER, sql
+from polydomo.pipeline.sql import GATHER, by_run, sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
