@@ -50,6 +50,13 @@ def stages() -> int:
     return number
 
 
+def descriptions() -> list[str]:
+    """What the session's SQL tab calls its queries, the oldest first."""
+    spark: Any = shared()
+    found = spark._jsparkSession.sharedState().statusStore().executionsList()
+    return [str(found.apply(n).description()) for n in range(found.size())]
+
+
 def files(tables: Path) -> dict[str, int]:
     return {str(path.relative_to(tables)): path.stat().st_mtime_ns for path in tables.rglob("*.parquet")}
 
@@ -199,6 +206,19 @@ def test_since_and_until(tmp_path: Path) -> None:
     assert {row["number"] for row in named(tmp_path / "tables", "requests")} == {7, 8, 9, 10, 11}
     load([str(journal)], str(tmp_path / "tables"))
     assert {row["number"] for row in named(tmp_path / "tables", "requests")} == set(range(1, 20))
+
+
+def test_the_sql_tab_names_the_tables(tmp_path: Path) -> None:
+    from bench.generate_journal import generate
+
+    facts = generate(tmp_path / "journal", 600, seed=4, breaches=1, seconds=600)
+    before = len(descriptions())
+    load([str(tmp_path / "journal" / name) for name in facts["brokers"]], str(tmp_path / "tables"))
+    found = descriptions()[before:]
+    tables = {"requests", "services", "workers", "capacity", "hops", "topology", "flows", "flow_nodes", "audit"}
+    assert {f"polydomo: {table}" for table in tables} <= set(found)
+    assert not [one for one in found if not one.startswith("polydomo: ")]
+    assert shared().sparkContext.getLocalProperty("spark.job.description") is None
 
 
 def test_divided_batches_and_combined_segments_give_the_same_rows(

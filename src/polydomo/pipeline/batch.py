@@ -36,7 +36,7 @@ from polydomo.pipeline.segments import (
     unit_of_hour,
 )
 from polydomo.pipeline.session import LazySpark
-from polydomo.pipeline.sql import HOUR_US, gather, is_gathered, most_gathered, views_kept
+from polydomo.pipeline.sql import HOUR_US, describe, description_kept, gather, is_gathered, most_gathered, views_kept
 from polydomo.pipeline.summary import Summary, conclude, counted
 from polydomo.pipeline.tables.table import Table
 
@@ -297,7 +297,7 @@ class Batch:
         rows = sum(segment.rows for segment in self._segments(units) if segment.kind == schema.MESSAGES)
         spark = self.spark.get(rows)
         gather(spark, rows <= most_gathered(spark))
-        with views_kept(spark):
+        with views_kept(spark), description_kept(spark):
             self._compute_on(spark, units, fresh)
 
     def _compute_on(self, spark: "SparkSession", units: list[str], fresh: Mapping[str, Sequence[SegmentFile]]) -> None:
@@ -319,8 +319,10 @@ class Batch:
 
         def judge() -> None:
             nonlocal audit
+            describe(spark, "audit")
             while redo := audit.check():  # from the beginning of these runs
                 audit = self._look(journal, dirty, fresh, audit.again | set(redo))
+                describe(spark, "audit")
             audit.auditor.publish()
             self._once(audit.auditor, work, units)
 
@@ -364,6 +366,7 @@ class Batch:
         paths = {path for some in found.values() for path in some}
         runs = {segment.run for there in self.there.values() for segment in there if segment.path in paths}
         all_bases = {item.run: item.base if item.new else 1 << 62 for item in items if item.run in runs}
+        describe(journal.spark, "journal: which rows there are")
         blocks = bronze.probe(messages, records, all_bases)
         auditor = Auditor(journal.spark, self.store.storage, self.store.staging, self.partial)
         lives = bronze.lives(messages, all_bases) if any(row["lives"] for row in blocks if row["fresh"]) else []

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import schema
 from polydomo.pipeline.combined import Combined
-from polydomo.pipeline.sql import BRIDGE, BROKERS_OWN, GATHER, by_run, gathered, hour_of, is_gathered, is_local, sql
+from polydomo.pipeline.sql import (
+    BRIDGE,
+    BROKERS_OWN,
+    GATHER,
+    by_run,
+    describe,
+    gathered,
+    hour_of,
+    is_gathered,
+    is_local,
+    sql,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +61,7 @@ class JournalFrames:
         return made
 
     def _write(self, kind: str, paths: Sequence[str], place: str) -> None:
+        describe(self.spark, f"journal: {kind} of an hour in one file")
         frame(self.spark, kind, paths).write.option("compression", "snappy").parquet(place)
 
 

@@ -16,7 +16,7 @@ from polydomo.model.objective import Objective
 from polydomo.pipeline import bronze, turns
 from polydomo.pipeline import sums as summing
 from polydomo.pipeline.audit.facts import PRESENT, hours_present
-from polydomo.pipeline.sql import gathered, hour_of, sql
+from polydomo.pipeline.sql import describe, gathered, hour_of, sql
 from polydomo.pipeline.tables import TABLES, requests
 from polydomo.pipeline.tables.table import BY_RUN, UNIT, Table
 
@@ -95,6 +95,7 @@ class Computation:
     def silver(self) -> None:
         """Writes ``requests``, and the parts of bridged requests."""
         counts, spark = self.counts, self.spark
+        describe(spark, "requests")
         small = counts["steps"] <= BROADCAST_ROWS and counts["shared"] <= BROADCAST_ROWS
         several = bridged = shared = None
         crossed = counts["parts"] or counts["bridges"] or counts["bridge_steps"]
@@ -161,6 +162,7 @@ class Computation:
 
     def write(self, table: Table, hours: Iterable[int] | None = None) -> None:
         """Stages the rows of a table."""
+        describe(self.spark, table.name)
         made = table(*(self.read(name) for name in table.reads))
         if table.columns:
             names = [f"CAST(`{column.name}` AS {column.type}) AS `{column.name}`" for column in table.stored]
@@ -193,6 +195,7 @@ class Computation:
         self.write(TABLES["flows"])
 
     def _sums(self) -> None:
+        describe(self.spark, "sums for workers and capacity")
         made = summing.sums(self.parts, self.messages, self.records)
         made.write.mode("overwrite").partitionBy("source").parquet(f"{self.staging}/{SUMS}")
 

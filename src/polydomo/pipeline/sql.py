@@ -42,6 +42,25 @@ def is_local(spark: "SparkSession") -> bool:
     return context is not None and bool(context.master.startswith("local"))
 
 
+def describe(spark: "SparkSession", what: str) -> None:
+    """Names the queries that this thread starts from now on, in Spark's web pages and for lineage tools."""
+    context = getattr(spark, "_sc", None)  # Spark Connect has none
+    if context is not None:
+        context.setJobDescription(f"polydomo: {what}")
+
+
+@contextmanager
+def description_kept(spark: "SparkSession") -> Iterator[None]:
+    """After this block, queries of the user's thread have the name that they had before."""
+    context: Any = getattr(spark, "_sc", None)
+    before = None if context is None else context.getLocalProperty("spark.job.description")
+    try:
+        yield
+    finally:
+        if context is not None:
+            context.setJobDescription(before)
+
+
 def is_gathered(spark: "SparkSession") -> bool:
     return spark.conf.get(GATHERED, "") == "true"
 

@@ -13,7 +13,7 @@ from polydomo.journal import schema
 from polydomo.model.name_patterns import regular_expression
 from polydomo.pipeline.commit import TableStore
 from polydomo.pipeline.payloads.rows import ARROW, BASE, FIELDS, JSON, decode, find_fields
-from polydomo.pipeline.sql import placed, sql
+from polydomo.pipeline.sql import describe, placed, sql
 from polydomo.pipeline.storage import dump, load
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class PayloadTables:
     def write(self, payload: Payload) -> None:
         if not self.work.counts["bodies"]:
             return
+        describe(self.work.spark, f"payloads_{payload.name}")
         raw = sql(RAW, messages=self.work.messages)
         raw = raw.where(raw.source.rlike(rf"(?s)^(?:{regular_expression(payload.pattern)})\z"))
         row, columns = self._known(payload)
