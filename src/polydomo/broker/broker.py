@@ -159,7 +159,7 @@ class Broker(State, BrokerApi):
         self.control.jobs = durable.jobs
         self.parts.figures.jobs = durable.figures
         durable.on_lead = self._restore
-        durable.jobs.lanes = LimitedJobs(self.limiter, durable.session)
+        durable.jobs.lanes = LimitedJobs(self.limiter)
         self.limiter.permits.jobs = LeaderStarts(durable)
         self.limiter.store = durable.jobs.put_limits
         self.limiter.on_change = durable.jobs.limits_changed

@@ -466,6 +466,10 @@ class Session(LinkHandler):
         """The principal that caused a request of this session."""
         return self.principal
 
+    def asked_by(self) -> "Session":
+        """The session that caused its requests: another one if it sends runs that clients' requests wait for."""
+        return self
+
     def has_queued_requests(self) -> bool:
         last = next(reversed(self.requests), None)
         return last is not None and last.state == QUEUED and not self.worker_count
@@ -528,6 +532,10 @@ class Session(LinkHandler):
         """The client no longer waits for the reply. Returns True if the worker no longer holds the request. Returns False if the worker
         holds it until it answers, whether or not it was notified."""
         return False
+
+    def has_begun(self, request: Request) -> bool:
+        """Whether a request that one of its workers holds may have started. The run that it waits for may still be in the queue."""
+        return True
 
     def revoke_request(self, worker: Worker, request: Request) -> None:
         """Another worker could start the request: asks this one to release it if it has not. Called only if ``worker.runs``."""

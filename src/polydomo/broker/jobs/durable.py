@@ -29,7 +29,7 @@ from polydomo.broker.jobs.jobs import EXPIRED, Answer, Jobs
 from polydomo.broker.jobs.ops import UNAVAILABLE, Loaded, ScheduleRow, Store, StoreError
 from polydomo.broker.jobs.policy import JobListener, JobPolicy
 from polydomo.broker.jobs.schedules import STARTS_FLOW, Schedules
-from polydomo.broker.requests import outcomes, parking, progress, queues, transitions
+from polydomo.broker.requests import outcomes, parking, progress, transitions
 from polydomo.broker.reserved_names import TITANIC, is_reserved
 from polydomo.broker.state import State
 from polydomo.broker.timers import TIME_TOLERANCE
@@ -121,9 +121,12 @@ class Durable:
 
     def withdraw(self) -> None:
         """Attempts that wait for a worker go back to the jobs, because another broker may lead by now."""
-        for request in [request for request in self._attempts if request.state == QUEUED]:
-            queues.remove(request.service, request)
-            outcomes.fail(self.state, request, SHUTDOWN, "the lease of the job store has run out")
+        why = "the lease of the job store has run out"
+        for request in list(self._attempts):
+            worker = request.worker
+            if request.state == QUEUED or (worker is not None and not worker.session.has_begun(request)):
+                outcomes.cancel(self.state, request, why, SHUTDOWN)
+                request.session.send_failure(request, SHUTDOWN, why)
 
     def suspend(self, suspended: bool) -> None:
         self.jobs.suspend(suspended)

@@ -5,14 +5,12 @@ from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.policy import JobLanes
 from polydomo.broker.limiting.job_starts import JobStarts
 from polydomo.broker.limiting.limiter import Limiter
-from polydomo.model.records import Session
 from polydomo.model.service_limits import GROUP, PRINCIPAL
 
 
 class LimitedJobs(JobLanes):
-    def __init__(self, limiter: Limiter, session: Session) -> None:
+    def __init__(self, limiter: Limiter) -> None:
         self._limiter = limiter
-        self._session = session  # that sends the attempts of jobs
 
     def lane(self, job: Job) -> "tuple[bytes, int] | None":
         limits = self._limiter.of(job.service)
@@ -23,8 +21,7 @@ class LimitedJobs(JobLanes):
 
     def parked(self, service: bytes) -> int:
         queue = self._limiter.queues.get(service)
-        client = queue.clients.get(self._session) if queue is not None else None
-        return client.waiting - len(client.ready) if client is not None else 0
+        return sum([one.waiting - len(one.ready) for one in queue.of_jobs.values()]) if queue is not None else 0
 
 
 class LeaderStarts(JobStarts):

@@ -45,6 +45,7 @@ class LimitedQueue(LimitedRequests):
         self.permits = permits
         self.lanes: dict[bytes, Lane] = {}
         self.clients: dict[Session, ClientTurn] = {}
+        self.of_jobs: dict[Session, ClientTurn] = {}  # those of them that send attempts of durable jobs
         self.turns: deque[ClientTurn] = deque()  # clients with ready queues, in the order in which they are served
         self.places: dict[Request, LaneQueue] = {}  # waiting requests
         self.held: dict[Request, Lane] = {}  # requests that workers hold
@@ -91,6 +92,8 @@ class LimitedQueue(LimitedRequests):
             client = self.clients.get(session)
             if client is None:
                 client = self.clients[session] = ClientTurn(session)
+                if self._is_of_jobs(session):
+                    self.of_jobs[session] = client
             client.queues += 1
             queue = LaneQueue(lane, client)
             lane.add(queue)
@@ -203,7 +206,7 @@ class LimitedQueue(LimitedRequests):
         permits, session = self.permits, request.session
         if self.ready or not permits.decides or session.is_sibling:
             return False
-        if permits.jobs is not None and session is permits.jobs.session:
+        if self._is_of_jobs(session):
             return False  # it may be another broker's turn to start jobs
         lane = self.lane_of(self.own_key_of(request))
         if lane.waiting or lane.shares is not None or self.room(lane) <= 0:
@@ -214,11 +217,16 @@ class LimitedQueue(LimitedRequests):
             self.note_start(lane, self._state.now)
         return True
 
+    def _is_of_jobs(self, session: Session) -> bool:
+        """Whether its requests are attempts of durable jobs, or runs that such attempts wait for."""
+        jobs = self.permits.jobs
+        return jobs is not None and session.asked_by() is jobs.session
+
     def startable(self) -> bool:
         if self.leases and self.leases[0][0] <= self._state.now:
             self._lapse()
         jobs = self.permits.jobs
-        if self.ready and jobs is not None and jobs.session in self.clients and not jobs.allowed():
+        if self.ready and self.of_jobs and jobs is not None and not jobs.allowed():
             jobs.withdraw()
         return self.ready > 0
 
@@ -287,6 +295,8 @@ class LimitedQueue(LimitedRequests):
         client.queues -= 1
         if not client.queues:
             del self.clients[client.session]
+            if self.of_jobs:
+                self.of_jobs.pop(client.session, None)
 
     def first(self) -> Request:
         return self.turns[0].ready[0].requests[0]

@@ -15,7 +15,7 @@ from polydomo.model import principals
 from polydomo.model.broker_api import BrokerApi
 from polydomo.model.detached_link import DetachedLink
 from polydomo.model.outcomes import FAILED, OUTCOMES
-from polydomo.model.records import DONE, HELD, Request, Session, Worker
+from polydomo.model.records import DONE, HELD, QUEUED, Request, Session, Worker
 from polydomo.model.registration import WorkerTerms
 from polydomo.model.request_options import NEEDS_WORKER, PLAIN, RequestOptions
 from polydomo.model.session import ProtocolSession
@@ -56,6 +56,9 @@ class RunClient(ProtocolSession):
         self.runs = runs
         self.asker = asker
         runs.broker.session_opened(self)
+
+    def asked_by(self) -> Session:
+        return self.asker
 
     def origin_of(self, request: Request) -> str:
         run = request.ref
@@ -174,6 +177,10 @@ class SharedRuns(ProtocolSession):
                     run.lingers_until = self.state.now + seconds
                     self.broker.set_timer(seconds, self, run)
         return True
+
+    def has_begun(self, request: Request) -> bool:
+        run = self._holds.get(request)
+        return run is None or run.request is None or run.request.state != QUEUED
 
     def on_timer(self, key: object) -> None:
         if isinstance(key, SharedRun) and not key.waiting and self.open.get(key.key) is key:
