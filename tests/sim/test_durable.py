@@ -11,6 +11,7 @@ FAILED_BEFORE = (
     2026112257,  # a submission that was repeated after its record was damaged was taken for another one
     881102745,  # a running job was recorded as damaged, although it was in memory
     2040100227,  # a node was cancelled, reset by a retry, and damaged: the audit counted two outcomes
+    2050100696,  # the end of a node whose stored job was damaged counted for node 0
     2030000736,  # a leader that stood still started runs that jobs waited for after its lease
     771100985,  # Titanic's answer was JSON while the store did not answer
 )

@@ -24,7 +24,7 @@ from polydomo.broker.flows.ops import (
 )
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.job import Job
-from polydomo.broker.jobs.ops import Finish, Insert, Progress, Purge, Remove, Reopen
+from polydomo.broker.jobs.ops import Finish, Insert, Progress, Purge, Remove, Reopen, Replace
 from polydomo.limits import FLOW_SLICE
 from polydomo.model.flows.flow import Flow, FlowNode
 from polydomo.model.flows.flow_file import write_flow
@@ -32,6 +32,7 @@ from polydomo.model.flows.messages import NodeSpec
 from polydomo.model.retry_policy import Backoff
 from polydomo.wire.frames import join, split
 from tests.stores.cases import Case, ended, new
+from tests.stores.test_damage import alter
 
 ID = "01KDVDNA000000000000000000"
 
@@ -586,3 +587,16 @@ def test_flows_of_one_principal_are_listed(case: Case) -> None:
         op = SelectFlows("", 10, owner)
         case.backend.read(op)
         assert [int(row.id[-1]) for row in op.rows] == wanted
+
+
+def test_the_end_of_a_node_whose_stored_job_is_damaged_names_the_node(case: Case) -> None:
+    flow = Flow("pair")
+    flow.map("a", ["x", "y"])
+    running = Running(case, flow)
+    alter(case, "jobs", job_id(ID, 1), "service", b"other")
+    (job,) = [job for job in case.backend.load(0.0).jobs if job.damage]
+    assert job.flow == ""  # nothing of the record is used
+    job.ended = 150.0
+    case.apply(Replace(job))
+    assert (job.flow, job.node, job.position) == (ID, 1, 1)
+    assert running.state().dead == 1

@@ -182,6 +182,7 @@ class MemoryBackend(Backend):
             self._insert(op.job)
             node = self.flow_tables.node_of_job(op.job.id)
             if node is not None:
+                op.job.flow, op.job.node = node.flow, node.number
                 op.settled = self.steps.finished(
                     {node.flow: [(node.number, op.job.state, op.job.ended, None)]}, op.job.ended, False
                 )

@@ -108,6 +108,7 @@ class SqlOps:
         self._insert(op.job)
         node = self._steps.tables.node_of_job(op.job.id)
         if node is not None:
+            op.job.flow, op.job.node = node.flow, node.number  # the damaged record does not say it
             ended = op.job.ended
             op.settled = self._steps.finished({node.flow: [(node.number, op.job.state, ended, None)]}, ended, False)
             if op.settled is not None:

@@ -66,10 +66,10 @@ class FlowSteps:
         settled.more.add(row.id)
         if row.state not in (flows.RUNNING, flows.CANCELLING):
             return
-        numbers = self.tables.in_state(row.id, (states.OPEN,), -1, row.total)
-        for job in self.tables.jobs([job_id(row.id, number) for number in numbers]).values():
+        numbers = {job_id(row.id, n): n for n in self.tables.in_state(row.id, (states.OPEN,), -1, row.total)}
+        for id, job in self.tables.jobs(list(numbers)).items():
             if job.state == states.OPEN or job.damage:  # the leader condemns damaged ones
-                job.flow = row.id
+                job.flow, job.node = row.id, numbers[id]
                 settled.released.append(job)
 
     def begin(self, op: BeginFlow) -> None:
