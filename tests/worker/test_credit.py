@@ -4,6 +4,7 @@ import asyncio
 import math
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -20,6 +21,7 @@ from polydomo import (
     testing,
 )
 from polydomo.client import connection as client_connection
+from polydomo.model.records import DONE
 from polydomo.protocols import registry
 from polydomo.wire.link import Bounds
 
@@ -388,6 +390,39 @@ def test_a_prefetched_call_that_was_cancelled_is_not_started(broker: testing.Bro
         go_on.set()
         assert [calls[n].result().text for n in (0, 2)] == ["0", "2"]
         assert ran == ["0", "2"]
+
+
+@pytest.mark.parametrize("protocol", TOLD)
+def test_a_call_and_its_cancellation_that_arrive_together_leave_nothing_behind(
+    broker: testing.Broker, protocol: str
+) -> None:
+    """The task of the call is cancelled before its first step."""
+    ran = []
+
+    async def slow(call: Call) -> str:
+        ran.append(call.text)
+        return call.text
+
+    async def work() -> None:
+        worker = AsyncWorker(broker.url, protocol)
+        worker.add("slow", slow)
+        async with worker:
+            broker.wait_for("slow")
+            # Until the next ``await`` the loop of the worker stands still, so both messages wait for it.
+            with Client(broker.url, timeout=WAIT) as client:
+                call = client.submit("slow", "x")
+                broker.wait_until(lambda server: sum(len(worker.held) for worker in server.broker.workers) == 1)
+                assert call.cancel()
+                broker.wait_until(
+                    lambda server: all(
+                        request.state == DONE for worker in server.broker.workers for request in worker.held.values()
+                    )
+                )
+            answered = partial(broker.wait_until, lambda server: not any(one.held for one in server.broker.workers))
+            await asyncio.to_thread(answered)
+
+    asyncio.run(work())
+    assert ran == []
 
 
 @every_protocol

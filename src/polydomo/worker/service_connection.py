@@ -122,7 +122,7 @@ class ServiceConnection:
         if registration is not None and self._work:
             registration.drain()
         for work in list(self._work.values()):
-            if work.call is None:
+            if work.call is None and not work.released:
                 self._withdraw(work)
         running = [work.task for work in self._work.values() if work.task is not None and work.call is not None]
         if running:
@@ -250,6 +250,9 @@ class ServiceConnection:
         work = Work(registration, delivery)
         self._work[id(delivery)] = work
         work.task = asyncio.get_running_loop().create_task(self._take(work))
+        work.task.add_done_callback(
+            lambda _: self._forget(work)
+        )  # a task that is cancelled before its first step does nothing itself
 
     def _on_unwanted(self, registration: Registration, event: Cancelled | Revoked) -> None:
         work = self._work.get(id(event.delivery))
@@ -281,12 +284,14 @@ class ServiceConnection:
         except asyncio.CancelledError:
             if work.call is not None and not work.call.cancelled:
                 raise  # the worker is dropped
-        finally:
-            del self._work[id(work.delivery)]
-            if self._left_over and work.registration is not self._registration:
-                self._left_over -= 1
-                if self._registration is not None:
-                    self._registration.grow(1)
+
+    def _forget(self, work: Work) -> None:
+        """Its task has ended."""
+        del self._work[id(work.delivery)]
+        if self._left_over and work.registration is not self._registration:
+            self._left_over -= 1
+            if self._registration is not None:
+                self._registration.grow(1)
 
     async def _execute(self, work: Work) -> None:
         registration, delivery = work.registration, work.delivery
