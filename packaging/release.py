@@ -148,7 +148,8 @@ def build(target: Path, chosen: dict[tuple[int, int], str], work: Path, compiled
         with tarfile.open(sdist) as tar:
             tar.extractall(unpacked, filter="data")
         inside = next(unpacked.iterdir())
-        flags = f"{os.environ.get('CFLAGS', '')} -ffile-prefix-map={inside}=.".strip()
+        # Debugging information names the sources, and the headers that mypyc brings in the environment of the builder.
+        flags = f"{os.environ.get('CFLAGS', '')} -ffile-prefix-map={work}=.".strip()
         maker = python
         if version is not None:
             maker = environment(str(python), work / f"builder-{version[0]}.{version[1]}", "compiler")
