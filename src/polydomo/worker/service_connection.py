@@ -250,9 +250,8 @@ class ServiceConnection:
         work = Work(registration, delivery)
         self._work[id(delivery)] = work
         work.task = asyncio.get_running_loop().create_task(self._take(work))
-        work.task.add_done_callback(
-            lambda _: self._forget(work)
-        )  # a task that is cancelled before its first step does nothing itself
+        # Not at the end of ``_take``: a task that is cancelled before its first step runs nothing.
+        work.task.add_done_callback(lambda _: self._forget(work))
 
     def _on_unwanted(self, registration: Registration, event: Cancelled | Revoked) -> None:
         work = self._work.get(id(event.delivery))
