@@ -54,17 +54,7 @@ def run(words: "list[str]", url: str, directory: Path | None = None) -> str:
 
 
 def test_every_part_of_the_quick_start_is_tried_here() -> None:
-    assert set(BLOCKS) == {
-        "work",
-        "call",
-        "jobs",
-        "flow",
-        "limit",
-        "access",
-        "worker",
-        "client",
-        "pyzmq",
-    }
+    assert set(BLOCKS) == {"work", "call", "jobs", "flow", "limit", "access", "worker", "client", "pyzmq"}
 
 
 def test_make_up_installs_the_journal_dependencies() -> None:

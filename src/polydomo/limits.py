@@ -517,9 +517,8 @@ PERMIT_TIME: Final = (
     2.0  # Seconds for which process 0 allows another process a start: one that stood still for longer asks again.
 )
 COST_LANE: Final = 1_500  # Bytes of a group (or principal) of a service with limits, without its requests.
-LANES_FORGOTTEN: Final = (
-    1_000  # Groups (or principals) of a service with limits that are forgotten in one turn: less than 1 ms.
-)
+# Groups (or principals) of a service with limits that are forgotten in one turn: less than 1 ms.
+LANES_FORGOTTEN: Final = 1_000
 COST_START: Final = 40  # Bytes of a start that is kept.
 MAX_MARK: Final = 255  # Bytes of a request's group, or of what it is near to: as short as a name.
 MAX_JOB_DELAY: Final = 10 * 365 * 86_400.0  # Ten years: a longer delay is probably in the wrong unit.

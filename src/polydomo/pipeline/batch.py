@@ -319,10 +319,8 @@ class Batch:
 
         def judge() -> None:
             nonlocal audit
-            describe(spark, "audit")
             while redo := audit.check():  # from the beginning of these runs
                 audit = self._look(journal, dirty, fresh, audit.again | set(redo))
-                describe(spark, "audit")
             audit.auditor.publish()
             self._once(audit.auditor, work, units)
 

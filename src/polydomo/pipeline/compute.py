@@ -16,7 +16,7 @@ from polydomo.model.objective import Objective
 from polydomo.pipeline import bronze, turns
 from polydomo.pipeline import sums as summing
 from polydomo.pipeline.audit.facts import PRESENT, hours_present
-from polydomo.pipeline.sql import describe, gathered, hour_of, sql
+from polydomo.pipeline.sql import context_of, describe, gathered, hour_of, sql
 from polydomo.pipeline.tables import TABLES, requests
 from polydomo.pipeline.tables.table import BY_RUN, UNIT, Table
 
@@ -238,7 +238,7 @@ def together(work: Sequence[Callable[[], None]], spark: "SparkSession") -> None:
     """Runs functions side by side. Each thread has a pool of Spark's scheduler."""
 
     def run(place: int) -> None:
-        context = getattr(spark, "_sc", None)
+        context = context_of(spark)
         if context is not None:
             context.setLocalProperty("spark.scheduler.pool", str(place))
         work[place]()

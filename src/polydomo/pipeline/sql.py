@@ -37,14 +37,19 @@ GATHERED_CORES_ROWS = 3_000_000
 _BEFORE = "spark.polydomo.before."  # the settings of the session before
 
 
+def context_of(spark: "SparkSession") -> Any:
+    """The Spark context of a session; Spark Connect has none."""
+    return getattr(spark, "_sc", None)
+
+
 def is_local(spark: "SparkSession") -> bool:
-    context = getattr(spark, "_sc", None)  # Spark Connect has none
+    context = context_of(spark)
     return context is not None and bool(context.master.startswith("local"))
 
 
 def describe(spark: "SparkSession", what: str) -> None:
     """Names the queries that this thread starts from now on, in Spark's web pages and for lineage tools."""
-    context = getattr(spark, "_sc", None)  # Spark Connect has none
+    context = context_of(spark)
     if context is not None:
         context.setJobDescription(f"polydomo: {what}")
 
@@ -52,7 +57,7 @@ def describe(spark: "SparkSession", what: str) -> None:
 @contextmanager
 def description_kept(spark: "SparkSession") -> Iterator[None]:
     """After this block, queries of the user's thread have the name that they had before."""
-    context: Any = getattr(spark, "_sc", None)
+    context = context_of(spark)
     before = None if context is None else context.getLocalProperty("spark.job.description")
     try:
         yield

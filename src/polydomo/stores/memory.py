@@ -180,14 +180,7 @@ class MemoryBackend(Backend):
             if parts:
                 tables.parts[op.job.id] = parts
             self._insert(op.job)
-            node = self.flow_tables.node_of_job(op.job.id)
-            if node is not None:
-                op.job.flow, op.job.node = node.flow, node.number
-                op.settled = self.steps.finished(
-                    {node.flow: [(node.number, op.job.state, op.job.ended, None)]}, op.job.ended, False
-                )
-                if op.settled is not None:
-                    op.settled.place(op.job)
+            op.settled = self.steps.condemned(op.job)
         elif isinstance(op, Remove):
             job = tables.jobs.get(op.id)
             op.done = (

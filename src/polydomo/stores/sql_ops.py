@@ -106,13 +106,7 @@ class SqlOps:
         # The damaged record may have another id. Its key is that of no other job.
         self._run("DELETE FROM @jobs WHERE id = ? OR key = ?", (op.job.id, op.job.scoped_key()))
         self._insert(op.job)
-        node = self._steps.tables.node_of_job(op.job.id)
-        if node is not None:
-            op.job.flow, op.job.node = node.flow, node.number  # the damaged record does not say it
-            ended = op.job.ended
-            op.settled = self._steps.finished({node.flow: [(node.number, op.job.state, ended, None)]}, ended, False)
-            if op.settled is not None:
-                op.settled.place(op.job)
+        op.settled = self._steps.condemned(op.job)
 
     def remove(self, op: Remove) -> None:
         text = "DELETE FROM @jobs WHERE id = ? AND state <> 'open' AND (? = '' OR state = ?) AND origin <> 'flow'"

@@ -102,7 +102,7 @@ def test_a_request_that_ended_elsewhere_while_it_runs_counts_until_its_worker_is
     request = begin(client)
     net.settle()
     ask(client, b"a")
-    outcomes.cancel_by_order(second.broker, worker.jobs[0][1], "by an operator")
+    outcomes.cancel_and_tell(second.broker, worker.jobs[0][1], "by an operator")
     net.settle()
     assert request.outcome and len(worker.jobs) == 1
     worker.final()

@@ -121,12 +121,10 @@ class Durable:
 
     def withdraw(self) -> None:
         """Attempts that wait for a worker go back to the jobs, because another broker may lead by now."""
-        why = "the lease of the job store has run out"
         for request in list(self._attempts):
             worker = request.worker
             if request.state == QUEUED or (worker is not None and not worker.session.has_begun(request)):
-                outcomes.cancel(self.state, request, why, SHUTDOWN)
-                request.session.send_failure(request, SHUTDOWN, why)
+                outcomes.cancel_and_tell(self.state, request, "the lease of the job store has run out", SHUTDOWN)
 
     def suspend(self, suspended: bool) -> None:
         self.jobs.suspend(suspended)

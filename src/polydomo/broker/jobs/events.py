@@ -33,9 +33,8 @@ class JobEvent:
         self.origin = ""  # see ``job.origin``
         self.schedule = ""  # the name of the schedule
         self.principal = ""  # the client that submitted the job
-        self.code = (
-            ""  # how the attempt or the job ended: ``ok``, ``reused``, ``failed``, ``timeout``, ``expired``, ...
-        )
+        # How the attempt or the job ended: ``ok``, ``reused``, ``failed``, ``timeout``, ``expired``, ...
+        self.code = ""
         self.attempts = 0
         self.size = 0  # bytes of the body, or of the result
         self.wait = 0.0  # seconds: until the next attempt; of an outcome, of all waits between attempts

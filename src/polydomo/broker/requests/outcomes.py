@@ -99,10 +99,10 @@ def taken_back(worker: Worker, request: Request) -> bool:
     return worker.session.cancel_request(worker, request)
 
 
-def cancel_by_order(state: State, request: Request, why: str) -> None:
-    """An operator cancels the request. Its client gets a failure if the protocol has one."""
-    cancel(state, request, why)
-    request.session.send_failure(request, CANCELLED, why)
+def cancel_and_tell(state: State, request: Request, why: str, outcome: str = CANCELLED) -> None:
+    """Somebody else than the client cancels the request. The client gets a failure if the protocol has one."""
+    cancel(state, request, why, outcome)
+    request.session.send_failure(request, outcome, why)
 
 
 def unpark(state: State, request: Request) -> bool:

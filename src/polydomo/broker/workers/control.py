@@ -171,6 +171,6 @@ class Control:
         state = self._state
         request = open_requests.find(state, wanted)
         if request is not None and not request.session.is_internal:
-            outcomes.cancel_by_order(state, request, "cancelled by an operator")
+            outcomes.cancel_and_tell(state, request, "cancelled by an operator")
             return {"request": wanted, "state": "cancelled"}
         return {"error": "not-found", "text": f"no open request {wanted!r}; `polydomo requests` lists them"}

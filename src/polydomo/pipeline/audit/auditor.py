@@ -33,7 +33,7 @@ from polydomo.pipeline.audit.judge import BLOCKS, KEPT, Scope, judged
 from polydomo.pipeline.audit.judge import STATE as STATE_DDL
 from polydomo.pipeline.bronze import BASE, BLOCK, based, empty, local
 from polydomo.pipeline.segments import unit_of, unit_of_hour
-from polydomo.pipeline.sql import HOUR_US, sql
+from polydomo.pipeline.sql import HOUR_US, describe, sql
 from polydomo.pipeline.storage import Storage, conform, dump
 from polydomo.pipeline.tables import TABLES
 
@@ -162,6 +162,7 @@ class Auditor:
     def check(self, messages: "DataFrame", records: "DataFrame", blocks: Iterable[Row]) -> list[int]:
         """Checks the rules on these rows of the audited runs. Returns the runs that must be audited from the beginning, because new
         rows are about complete keys."""
+        describe(self.spark, "audit")
         # With the first row of access control, a rule begins to hold for all rows of the run.
         again = [
             number for number, run in self.runs.items() if run.base and run.facts.checked and not run.before.checked

@@ -61,6 +61,17 @@ class FlowSteps:
                 self._again(row, settled)
         return settled if settled.flows else None
 
+    def condemned(self, job: Job) -> Settled | None:
+        """The record of a job was damaged, and has been replaced. If it is a node of a flow, the node ends; the record does not say it."""
+        node = self.tables.node_of_job(job.id)
+        if node is None:
+            return None
+        job.flow, job.node = node.flow, node.number
+        settled = self.finished({node.flow: [(node.number, job.state, job.ended, None)]}, job.ended, False)
+        if settled is not None:
+            settled.place(job)
+        return settled
+
     def _again(self, row: FlowRow, settled: Settled) -> None:
         """Finds what a transaction released whose answer was lost. The leader knows some of it."""
         settled.more.add(row.id)
