@@ -63,6 +63,7 @@ def test_the_documented_unit_is_the_one_in_the_repository() -> None:
     steps = page[: page.index("```ini")].rpartition("```sh")[2]
     assert f"{command_of('polydomo.service')[0]} man > " in steps, "the man page that the unit cites is installed"
     assert command_of("polydomo.service")[3] in steps, "the settings file that the unit names is made"
+    assert steps.count('data = "/var/lib/polydomo"') == 1, "where the other commands of the page look for the data"
 
 
 def test_an_environment_file_has_single_percent_signs() -> None:

@@ -25,6 +25,7 @@ from polydomo.server.job_store import backend_of
 from polydomo.server.resources import remedy
 from polydomo.server.settings.settings import Settings
 from polydomo.stores.memo import FILE as MEMO
+from polydomo.stores.salvage import tolerant
 from polydomo.stores.sqlite import SqliteBackend
 from polydomo.stores.urls import without_password
 
@@ -67,6 +68,10 @@ def back_up(settings: Settings, to: Path) -> Manifest:
     _need_empty(to, "a backup is never changed: choose another directory")
     backend = backend_of(settings)
     local = isinstance(backend, SqliteBackend)
+    if isinstance(backend, SqliteBackend) and not backend.path.is_file():
+        nested = nested_data(data)
+        where = f"the files of a broker are in {nested}; name it" if nested else "name the data directory of the broker"
+        raise SettingError(f"there is no job store {backend.path}: {where} with --data")
     journal = data / "journal"
     manifest = Manifest(
         FORMAT,
@@ -135,6 +140,12 @@ def restore(directory: Path, data: Path) -> Manifest:
     return manifest
 
 
+def nested_data(directory: Path) -> Path | None:
+    """The data directory of a broker that was started in this one, if this one is not a data directory itself."""
+    nested = directory / Settings().data
+    return nested if not (directory / JOBS).is_file() and (nested / JOBS).is_file() else None
+
+
 def _is_ours(name: str) -> bool:
     return not name.endswith(NOT_COPIED) and ".damaged-" not in name
 
@@ -149,7 +160,9 @@ def _need_empty(directory: Path, why: str) -> None:
 
 def read_only(path: Path) -> "contextlib.closing[sqlite3.Connection]":
     """Opens a store that a broker may be using, without changing it."""
-    return contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True))
+    store = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    store.text_factory = tolerant
+    return contextlib.closing(store)
 
 
 def _copy_store(path: Path, to: Path) -> None:

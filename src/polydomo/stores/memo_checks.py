@@ -44,6 +44,21 @@ def reply_sum(key: Any, service: Any, version: Any, body: Any, created: Any) -> 
     return crc32(body, head) if head >= 0 else WRONG
 
 
+def is_whole(table: str, row: Sequence[Any]) -> bool:
+    """Whether a record of one of the tables has its checksum."""
+    if table == "head":
+        return bool(row[2] == head_sum(row[0], row[1]))
+    if table == "call":
+        return bool(row[3] == call_sum(row[0], row[1], row[2]))
+    if table == "reply":
+        numbers = all(isinstance(value, int | float) for value in row[4:8])
+        return numbers and bool(row[8] == reply_sum(row[0], row[1], row[2], row[3], row[5]))
+    try:
+        return is_node(read_cid(row[0]), row[1])
+    except (CidError, TypeError, IndexError):
+        return False
+
+
 class MemoCopy(Copying):
     """Copies what is not damaged. The rest is computed or stored again."""
 
@@ -52,24 +67,11 @@ class MemoCopy(Copying):
         self.damaged = 0
 
     def copy(self, new: sqlite3.Connection, table: str, row: Sequence[Any]) -> None:
-        if self._is_whole(table, row):
+        if is_whole(table, row):
             new.execute(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})", tuple(row))
             self.copied += 1
         else:
             self.damaged += 1
-
-    def _is_whole(self, table: str, row: Sequence[Any]) -> bool:
-        if table == "head":
-            return bool(row[2] == head_sum(row[0], row[1]))
-        if table == "call":
-            return bool(row[3] == call_sum(row[0], row[1], row[2]))
-        if table == "reply":
-            numbers = all(isinstance(value, int | float) for value in row[4:8])
-            return numbers and bool(row[8] == reply_sum(row[0], row[1], row[2], row[3], row[5]))
-        try:
-            return is_node(read_cid(row[0]), row[1])
-        except (CidError, TypeError, IndexError):
-            return False
 
     def summary(self) -> str:
         return f"{self.copied} records were saved, {self.damaged} were damaged and removed, and what could not be read is lost"

@@ -97,7 +97,9 @@ def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path) -> None:
     assert "is missing or damaged" in complaint(result) and not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("words", [("--data", "missing"), ("--data", "data", "--store", "nonsense")])
+@pytest.mark.parametrize(
+    "words", [("--data", "missing"), ("--data", "data", "--store", "nonsense"), ("--data", "data")]
+)
 def test_what_cannot_be_backed_up_is_said(tmp_path: Path, words: tuple[str, ...]) -> None:
     (tmp_path / "data").mkdir()
     result = run("backup", "backup", *words, cwd=tmp_path)
@@ -105,10 +107,17 @@ def test_what_cannot_be_backed_up_is_said(tmp_path: Path, words: tuple[str, ...]
     assert not (tmp_path / "backup" / "manifest.json").exists()
 
 
+def test_the_directory_in_which_a_broker_was_started_is_not_its_data_directory(tmp_path: Path) -> None:
+    with Broker(tmp_path / "polydomo-data"):
+        pass
+    result = run("backup", "backup", "--data", str(tmp_path), cwd=tmp_path)
+    assert str(tmp_path / "polydomo-data") in complaint(result) and not (tmp_path / "backup").exists()
+
+
 def test_the_access_file_is_copied_and_its_keys_are_named(tmp_path: Path) -> None:
     for words in (("keys", "new", "server"), ("keys", "new", "alice"), ("access", "init")):
         assert run(*words, cwd=tmp_path).returncode == 0
     (tmp_path / "data").mkdir()
-    made = run("backup", "backup", "--data", "data", "--access", "access.toml", cwd=tmp_path)
+    made = run("backup", "backup", "--data", "data", "--store", "off", "--access", "access.toml", cwd=tmp_path)
     assert f"not included: {tmp_path / 'server.key_secret'}" in made.stdout.decode(), made
     assert (tmp_path / "backup" / "access.toml").read_bytes() == (tmp_path / "access.toml").read_bytes()

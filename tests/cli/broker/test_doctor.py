@@ -53,6 +53,26 @@ def test_damaged_files_are_found(tmp_path: Path) -> None:
     assert store.read_bytes() == bytes(content)  # nothing was changed
 
 
+def test_a_changed_byte_inside_a_stored_body_is_found(tmp_path: Path) -> None:
+    """SQLite's own check does not find it."""
+    with Broker(tmp_path / "data") as broker:
+        submitted = run("submit", "later", "a body to change", "--to", broker.url)
+        assert run("memo", "put", f'"a Node to change{" " * 99}"', "--to", broker.url).returncode == 0
+    for name in ("jobs.db", "memo.db"):
+        path = tmp_path / "data" / name
+        path.write_bytes(path.read_bytes().replace(b"to change", b"to chance"))
+    found = findings("--data", "data", cwd=tmp_path, status=1)
+    assert found["jobs"]["finding"] == (f"jobs.db has damaged records: job {submitted.stdout.decode().strip()}")
+    assert found["memo"]["finding"] == "memo.db has damaged records: a node"
+
+
+def test_the_directory_of_a_broker_is_not_its_data_directory(tmp_path: Path) -> None:
+    with Broker(tmp_path / "polydomo-data"):
+        pass
+    found = findings("--data", str(tmp_path), cwd=tmp_path)
+    assert found["data"]["remedy"] == f"--data {tmp_path / 'polydomo-data'}"
+
+
 def test_what_is_exposed_or_strange_is_warned_about(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()

@@ -6,7 +6,7 @@ import shutil
 import socket
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -26,6 +26,7 @@ OK, NOTE, WARNING, ERROR = "ok", "note", "warning", "error"
 ANSWER = 2.0  # seconds for the broker's answer on its port
 FILES = 4096  # open files that a broker with some thousand connections needs
 DISK_LOW = 1 << 30  # bytes free
+LISTED = 3  # damaged records
 LATEST = 60.0  # seconds by which the newest file may be ahead of the clock
 
 
@@ -88,7 +89,10 @@ def _machine() -> Iterator[Finding]:
     yield Finding("version", OK, f"polydomo {__version__} ({native.form()}), SQLite {sqlite3.sqlite_version}")
     if not native.is_compiled():
         yield Finding(
-            "core", NOTE, "the core is interpreted", "a compiled core needs less CPU: POLYDOMO_COMPILED=1 pip install"
+            "core",
+            NOTE,
+            "the core is interpreted",
+            "a compiled core needs less CPU: install a released wheel, or run POLYDOMO_COMPILED=1 pip install . in a checkout",
         )
     for module, purpose, extra in (
         ("uvloop", "a faster event loop", "pip install uvloop"),
@@ -134,6 +138,7 @@ def _settings(settings: "Settings") -> Iterator[Finding]:
 
 
 def _data(settings: "Settings") -> Iterator[Finding]:
+    from polydomo.server.backup import nested_data
     from polydomo.server.data_directory import exposure, used_bytes
 
     path = Path(settings.data)
@@ -152,7 +157,10 @@ def _data(settings: "Settings") -> Iterator[Finding]:
         yield Finding(
             "data", WARNING, f"{kept.name} was kept when it was found damaged", "remove it when it is not needed"
         )
-    if not links and exposed is None:
+    nested = nested_data(path)
+    if nested is not None:
+        yield Finding("data", WARNING, f"{path} has no job store, but {nested} has", f"--data {nested}")
+    elif not links and exposed is None:
         yield Finding("data", OK, f"{path} has {size(used_bytes(path))}")
     free = shutil.disk_usage(path).free
     level, remedy = (WARNING, "make room, or set limits.max_disk") if free < DISK_LOW else (OK, "")
@@ -180,6 +188,7 @@ def _changed(path: Path) -> float:
 def _stores(settings: "Settings") -> Iterator[Finding]:
     from polydomo.server.job_store import backend_of
     from polydomo.stores.backend import SCHEMA
+    from polydomo.stores.damaged_records import damaged_jobs, damaged_values
     from polydomo.stores.memo import FILE, VERSION
     from polydomo.stores.sqlite import SqliteBackend
     from polydomo.stores.urls import without_password
@@ -190,7 +199,7 @@ def _stores(settings: "Settings") -> Iterator[Finding]:
         yield Finding("jobs", ERROR, str(error))
         return
     if isinstance(backend, SqliteBackend):
-        yield _store("jobs", backend.path, "SELECT schema FROM lease", SCHEMA)
+        yield _store("jobs", backend.path, "SELECT schema FROM lease", SCHEMA, damaged_jobs)
     elif backend is not None:
         from polydomo.broker.jobs.ops import StoreError
         from polydomo.stores.postgres import PostgresBackend
@@ -200,10 +209,12 @@ def _stores(settings: "Settings") -> Iterator[Finding]:
             yield _of_version("jobs", f"{without_password(backend.url)} answers", backend.version(), SCHEMA)
         except StoreError as error:
             yield Finding("jobs", ERROR, error.text, "check the address, the password and the server")
-    yield _store("memo", Path(settings.data) / FILE, "PRAGMA user_version", VERSION)
+    yield _store("memo", Path(settings.data) / FILE, "PRAGMA user_version", VERSION, damaged_values)
 
 
-def _store(check: str, path: Path, version: str, current: int) -> Finding:
+def _store(
+    check: str, path: Path, version: str, current: int, damaged: "Callable[[sqlite3.Connection], Iterator[str]]"
+) -> Finding:
     from polydomo.server.backup import read_only
 
     if not path.is_file():
@@ -216,8 +227,13 @@ def _store(check: str, path: Path, version: str, current: int) -> Finding:
                 return Finding(check, ERROR, f"{path.name} is damaged: {str(found).splitlines()[0]}", restart)
             row = store.execute(version).fetchone()
             number = int(row[0]) if row is not None else current
+            records = list(damaged(store)) if number == current else []  # an upgrade checks older ones
     except sqlite3.Error as error:
         return Finding(check, ERROR, f"{path.name} cannot be read: {error}", restart)
+    if records:
+        text = f"{path.name} has damaged records: {', '.join(records[:LISTED])}"
+        more = f" and {len(records) - LISTED} more" if len(records) > LISTED else ""
+        return Finding(check, ERROR, text + more, "the broker never delivers them; restore a backup if you need them")
     return _of_version(check, f"{path.name} is sound ({size(path.stat().st_size)})", number, current)
 
 
