@@ -55,7 +55,9 @@ def _cancel_or_keep(state: State, session: Session) -> None:
     for request in list(session.requests):
         # A request that is parked for the job store is a job there, which continues without its client.
         stored = request.state == PARKED and not pausing.holds(state, request)
-        if stored or session.awaits_reply(request):
+        if stored:
+            outcomes.cancel(state, request, "the client disconnected; a stored job continues")
+        elif session.awaits_reply(request):
             outcomes.cancel(state, request, "the client disconnected")
         elif not state.unattended.keep(request, state.policy):
             outcomes.cancel(state, request, "the client disconnected, and too many requests have no client")

@@ -158,9 +158,11 @@ def test_a_lost_workers_request_is_requeued_until_its_attempts_are_used_up(world
 
 def test_a_request_may_bring_its_own_number_of_attempts(world: World) -> None:
     client = world.client()
-    client.ask(attempts=1)
+    request = client.ask(attempts=1)
+    assert request is not None
     world.worker().close()
     assert client.failures == ["gave-up"]
+    assert world.notes.reasons[request.number].startswith("the attempt ended without a reply: ")
 
 
 def test_requeued_requests_keep_their_order_at_the_head(world: World) -> None:

@@ -188,6 +188,20 @@ def test_short_data_is_in_the_cid_and_long_data_is_hashed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("{}", "an empty object"),
+        ('{"a": 1}', "an object with the key 'a'"),
+        ('{"map": {}, "x": 1}', "an object with the keys 'map', 'x'"),
+    ],
+)
+def test_an_object_of_plain_json_gets_an_example_of_a_map(text: str, what: str) -> None:
+    with pytest.raises(NodeError) as caught:
+        from_json(text.encode())
+    assert str(caught.value).startswith(f'{what} is not MemoDB JSON; write a map as {{"map": ')
+
+
+@pytest.mark.parametrize(
     ("node", "content_type"),
     [
         (b"bytes", RAW), ([b"bytes"], DAG_CBOR), (1.5, DAG_CBOR), (2**63 - 1, DAG_CBOR), (2**63, DAG_CBOR_UNRESTRICTED),

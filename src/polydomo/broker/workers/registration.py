@@ -202,14 +202,19 @@ def _requeue(state: State, request: Request, worker: Worker, why: str, moved: bo
     allowed = (request.max_attempts or policy.attempts) + history.releases
     tried = request.attempts - history.attempts_before_forward
     if history.partials and not policy.requeue_after_partial:
-        text = f"the worker was lost after {history.partials} partial replies ({why})"
+        parts = "1 partial reply" if history.partials == 1 else f"{history.partials} partial replies"
+        text = f"the worker was lost after {parts} ({why})"
         outcomes.fail(state, request, INTERRUPTED, text)
     elif state.draining and not moved:  # before the next case: it uses up no attempt of a durable job
         outcomes.fail(state, request, SHUTDOWN, SHUTTING_DOWN)
     elif tried >= allowed:
-        outcomes.fail(
-            state, request, GAVE_UP, f"{tried - history.releases} attempts ended without a reply; the last one: {why}"
+        count = tried - history.releases
+        ended = (
+            f"the attempt ended without a reply: {why}"
+            if count == 1
+            else f"{count} attempts ended without a reply; the last one: {why}"
         )
+        outcomes.fail(state, request, GAVE_UP, ended)
     elif request.service.limits is not None and request.session.is_sibling:
         # Another start needs another permit. The process that sent it has, or asks for, the next one.
         outcomes.fail(state, request, NO_WORKER, f"it has to start again ({why})")

@@ -142,8 +142,11 @@ def _read(value: object, depth: int) -> Node:
         return [_read(item, depth + 1) for item in value]
     assert isinstance(value, _Object)
     if len(value.pairs) != 1 or value.pairs[0][0] not in KINDS:
-        keys = ", ".join(repr(key[:32]) for key, _ in value.pairs[:LISTED]) or "none"
-        raise NodeError(f"an object with the keys {keys} is not MemoDB JSON; {HOW}")
+        keys = ", ".join(repr(key[:32]) for key, _ in value.pairs[:LISTED])
+        what = (
+            f"an object with {'the key' if len(value.pairs) == 1 else 'the keys'} {keys}" if keys else "an empty object"
+        )
+        raise NodeError(f"{what} is not MemoDB JSON; {HOW}")
     (kind, content), *_ = value.pairs
     if kind == "map" and isinstance(content, _Object):
         found: dict[str, Node] = {}
