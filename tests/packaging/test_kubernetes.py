@@ -140,8 +140,12 @@ def test_the_probes_and_the_scaler_get_what_they_ask_for(tmp_path: Path) -> None
     (scaled,) = [found for _, found in manifests() if found["kind"] == "ScaledObject"]
     trigger = scaled["spec"]["triggers"][0]["metadata"]
     path = trigger["url"].removeprefix("http://polydomo.polydomo:5246")  # service and namespace
+    hosts = settings.load(str(PLACE / "base" / "polydomo.toml"), {}, {}, {}).http.hosts
     probe = broker_container()["readinessProbe"]["httpGet"]["path"]
-    with Broker(tmp_path / "data") as broker, http_client(broker.url.replace("tcp", "http")) as client:
+    serves = [f"--http-hosts={','.join(hosts)}"]
+    with Broker(tmp_path / "data", *serves) as broker, http_client(broker.url.replace("tcp", "http")) as client:
+        assert client.get(path, headers={"host": "polydomo.polydomo:5246"}).status_code == 200
+        assert client.get("/healthz", headers={"host": "polydomo:5246"}).status_code == 200, "from its namespace"
         assert client.get(probe).status_code == 200
         assert client.get("/healthz?leader").status_code == 200
         assert client.get(path).json()[trigger["valueLocation"]] == 0

@@ -32,6 +32,14 @@ def test_keys_token_prints_a_token_and_its_digest(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_access_init_asks_only_for_keys_that_are_missing(tmp_path: Path) -> None:
+    assert run("keys", "new", "server", cwd=tmp_path).returncode == 0
+    assert b"\n  polydomo keys new alice\n" in run("access", "init", cwd=tmp_path).stdout
+    assert run("keys", "new", "alice", cwd=tmp_path).returncode == 0
+    (tmp_path / "access.toml").unlink()
+    assert run("access", "init", cwd=tmp_path).stdout == b"Wrote access.toml. It refers to the keys server and alice.\n"
+
+
 def test_access_init_and_check(tmp_path: Path) -> None:
     first = run("access", "init", cwd=tmp_path)
     assert first.returncode == 0

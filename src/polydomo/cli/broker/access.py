@@ -76,9 +76,10 @@ def init(
     except OSError as error:
         raise SettingError(f"cannot write {file}: {error.strerror or error}") from None
     where = "" if path.parent == Path(".") else f" --dir {path.parent}"
-    typer.echo(f"Wrote {file}. It refers to two keys; create them with:")
-    typer.echo(f"  polydomo keys new server{where}")
-    typer.echo(f"  polydomo keys new alice{where}")
+    missing = [name for name in ("server", "alice") if not path.with_name(f"{name}.key").exists()]
+    typer.echo(f"Wrote {file}. It refers to the keys server and alice{'; create them with:' if missing else '.'}")
+    for name in missing:
+        typer.echo(f"  polydomo keys new {name}{where}")
 
 
 def check(
