@@ -122,3 +122,11 @@ def test_every_dependency_has_its_reason() -> None:
     for requirement in wanted:
         name = re.split(r"[^A-Za-z0-9-]", requirement, maxsplit=1)[0]
         assert name == "polydomo" or re.search(rf"\b{name}\b", observed) or name.startswith("pytest-"), name
+
+
+def test_the_figures_of_the_comparison_are_those_that_were_measured() -> None:
+    compared = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    measured = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    number = r"\d[\d,.]*"
+    figures = re.findall(rf"{number}(?: to {number})? (?:us|ms)\b|{number}(?=/s)", compared)
+    assert len(figures) > 20 and [figure for figure in figures if figure not in measured] == []
