@@ -160,7 +160,10 @@ def _need_empty(directory: Path, why: str) -> None:
 
 def read_only(path: Path) -> "contextlib.closing[sqlite3.Connection]":
     """Opens a store that a broker may be using, without changing it."""
-    store = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    # SQLite makes a write-ahead log if there is none, and fails where it cannot. There, on a read-only file system, nothing changes.
+    log = path.with_name(f"{path.name}-wal")
+    immutable = "" if log.exists() or os.access(path.parent, os.W_OK) else "&immutable=1"
+    store = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{immutable}", uri=True)
     store.text_factory = tolerant
     return contextlib.closing(store)
 

@@ -6,6 +6,9 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from polydomo.server.backup import read_only
 from tests.cli.shell import Broker, run
 
 
@@ -71,6 +74,30 @@ def test_the_directory_of_a_broker_is_not_its_data_directory(tmp_path: Path) -> 
         pass
     found = findings("--data", str(tmp_path), cwd=tmp_path)
     assert found["data"]["remedy"] == f"--data {tmp_path / 'polydomo-data'}"
+
+
+def test_what_has_the_place_of_a_store_is_found(tmp_path: Path) -> None:
+    assert findings("--data", str(Path(__file__)), cwd=tmp_path, status=1)["data"]["level"] == "error"
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    (data / "jobs.db").mkdir()
+    (data / "memo.db").touch()
+    (data / "journal").touch()
+    found = findings("--data", "data", cwd=tmp_path, status=1)
+    assert [found[check]["level"] for check in ("jobs", "memo", "journal")] == ["error", "warning", "error"]
+
+
+def test_a_stopped_brokers_store_on_a_read_only_file_system_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Broker(tmp_path / "data") as broker:
+        assert run("submit", "later", "x", "--to", broker.url).returncode == 0
+    writable = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and writable(path, mode))
+    before = sorted((tmp_path / "data").iterdir())
+    with read_only(tmp_path / "data" / "jobs.db") as store:
+        assert store.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
+    assert sorted((tmp_path / "data").iterdir()) == before, "SQLite made no files"
 
 
 def test_what_is_exposed_or_strange_is_warned_about(tmp_path: Path) -> None:

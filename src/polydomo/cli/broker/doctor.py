@@ -142,6 +142,11 @@ def _data(settings: "Settings") -> Iterator[Finding]:
     from polydomo.server.data_directory import exposure, used_bytes
 
     path = Path(settings.data)
+    if path.exists() and not path.is_dir():
+        yield Finding(
+            "data", ERROR, f"{path} is not a directory", "move it away, or name another directory with --data"
+        )
+        return
     if not path.is_dir():
         yield Finding("data", NOTE, f"{path} does not exist yet", "`polydomo up` makes it; name another with --data")
         return
@@ -217,8 +222,16 @@ def _store(
 ) -> Finding:
     from polydomo.server.backup import read_only
 
-    if not path.is_file():
+    if not path.exists():
         return Finding(check, OK, f"{path.name} does not exist yet")
+    if not path.is_file():
+        return Finding(check, ERROR, f"{path} is not a file", "move it away")
+    if not os.access(path, os.R_OK):
+        return Finding(check, ERROR, f"this user cannot read {path}", "run it as the broker's user")
+    if not path.stat().st_size:
+        return Finding(
+            check, WARNING, f"{path.name} is empty; a broker makes its tables", "restore a backup if it had records"
+        )
     restart = "restart the broker, which saves what can be read, or restore a backup"
     try:
         with read_only(path) as store:
@@ -256,7 +269,10 @@ def _journal(settings: "Settings") -> Iterator[Finding]:
 
     directory = Path(settings.data) / "journal"
     if not directory.is_dir():
-        yield Finding("journal", OK, "there is none")
+        if directory.exists():
+            yield Finding("journal", ERROR, f"{directory} is not a directory", "move it away")
+        else:
+            yield Finding("journal", OK, "there is none")
         return
     checked = 0
     for segment in all_segments(directory):
