@@ -1,6 +1,7 @@
 """``polydomo backup`` of real brokers, also while they are killed, and ``polydomo restore``."""
 
 import json
+import shutil
 import subprocess
 import threading
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 import polydomo
 from polydomo.errors import PolydomoError
-from tests.cli.shell import POLYDOMO, Broker, complaint, environment, run
+from tests.cli.shell import POLYDOMO, Broker, Running, complaint, environment, run
 
 
 def states(url: str, jobs: list[str]) -> set[str]:
@@ -121,3 +122,12 @@ def test_the_access_file_is_copied_and_its_keys_are_named(tmp_path: Path) -> Non
     made = run("backup", "backup", "--data", "data", "--store", "off", "--access", "access.toml", cwd=tmp_path)
     assert f"not included: {tmp_path / 'server.key_secret'}" in made.stdout.decode(), made
     assert (tmp_path / "backup" / "access.toml").read_bytes() == (tmp_path / "access.toml").read_bytes()
+    restored = run("restore", "backup", "--data", "new", cwd=tmp_path).stdout.decode()
+    assert "the access file needs new/server.key_secret: copy it there" in restored, (
+        "the file names it without a directory"
+    )
+    for name in ("server.key_secret", "alice.key"):
+        shutil.copy(tmp_path / name, tmp_path / "new" / name)
+    start = ("--data", "new", "--access", "new/access.toml", "--listen", "tcp://127.0.0.1:0", "--log-json")
+    with Running("up", *start, cwd=tmp_path) as broker:
+        broker.logged("ready")

@@ -1,5 +1,6 @@
 """``polydomo backup`` and ``polydomo restore``."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -63,17 +64,16 @@ def restore(
 
     - `polydomo restore backups/monday --data polydomo-data`
     """
+    from polydomo.server.access.file import named_files
     from polydomo.server.backup import ACCESS
     from polydomo.server.backup import restore as restore_backup
 
     made = restore_backup(directory, data)
     typer.echo(f"restored the backup of {made.time} to {data}")
-    for needed in made.needs:
-        if not Path(needed).exists():
-            typer.echo(f"the access file needs {needed}, which is not here: copy it, or edit {data / ACCESS}")
     start = f"polydomo up --data {data}"
-    typer.echo(
-        f"start a broker with: {start} --access {data / ACCESS}"
-        if ACCESS in made.files
-        else f"start a broker with: {start}"
-    )
+    if ACCESS in made.files:
+        start += f" --access {data / ACCESS}"
+        for needed in named_files(data / ACCESS):
+            if not os.path.exists(needed):
+                typer.echo(f"the access file needs {needed}: copy it there, or edit {data / ACCESS}")
+    typer.echo(f"start a broker with: {start}")

@@ -4,6 +4,7 @@ It is read and checked as a whole: ``load`` returns everything or raises Setting
 invalid file keeps the old rules.
 """
 
+import contextlib
 import hashlib
 import pwd
 import re
@@ -101,6 +102,14 @@ def load(path: str | Path, listeners: Sequence[Address] | None = None) -> Access
     with every problem."""
     path = Path(path)
     return _AccessFileReader(path, read_toml(path, "access"), listeners).read()
+
+
+def named_files(path: Path) -> list[Path]:
+    """The keys and certificates that an access file names, also those that are missing. Raises SettingError if it is not TOML."""
+    reader = _AccessFileReader(path, read_toml(path, "access"), None)
+    with contextlib.suppress(SettingError):
+        reader.read()
+    return reader.files[1:]
 
 
 class _AccessFileReader:
@@ -234,6 +243,7 @@ class _AccessFileReader:
             key = read_public(value, where, self.path.parent)
         except SettingError as error:
             self._wrong(str(error))
+            self._file(value)
             return
         if (self.path.parent / value).is_file():
             self._file(value)
