@@ -108,7 +108,7 @@ ELSEWHERE = {
     "memo ls",  # empty here; tests/cli/calls/test_typed_calls.py
     "memo heads",  # empty here; tests/cli/inspect/test_memo_nodes.py
     "flow start", "flow ls", "flow show", "flow watch", "flow cancel", "flow retry",  # tests/cli/flows
-    "cancel", "dead retry", "dead drop",  # one id and a word; tests/cli/test_jobs.py
+    "cancel", "dead retry", "dead drop",  # one id and a word; tests/cli/jobs/test_jobs.py
 }  # fmt: skip
 
 

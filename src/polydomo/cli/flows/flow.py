@@ -7,10 +7,10 @@ import typer
 
 from polydomo.cli.calls.call import write_raw, write_text
 from polydomo.cli.common import options
+from polydomo.cli.common.exchange import Timeout, with_client
 from polydomo.cli.common.options import Json, To
 from polydomo.cli.common.render import PrintedColumn, clock, show, show_json
 from polydomo.cli.flows.reading import read_file
-from polydomo.cli.jobs import Timeout, with_client
 from polydomo.errors import CallFailed, SettingError
 
 if TYPE_CHECKING:

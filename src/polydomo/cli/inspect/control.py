@@ -26,7 +26,7 @@ def add_to(app: typer.Typer) -> None:
 
 def order(to: str | None, what: str, header: Row, timeout: float) -> Row:
     """Sends a control command to the broker. Raises CallFailed."""
-    from polydomo.cli.jobs import with_client
+    from polydomo.cli.common.exchange import with_client
 
     row: Row = with_client(to, timeout, lambda client: client.jobs.order(what, header, timeout))
     return row

@@ -56,7 +56,7 @@ def limit(
     if service == "ls":
         if pattern is not None or given:
             raise SettingError("limit ls takes no service and no limits")
-        from polydomo.cli.jobs import with_client
+        from polydomo.cli.common.exchange import with_client
 
         rows: list[Row] = with_client(to, timeout, listed)
         if json:

@@ -1,0 +1,1 @@
+"""Durable jobs from the shell: ``submit``, ``result``, ``cancel``, ``jobs``, ``job``, ``dead`` and ``schedule``."""
