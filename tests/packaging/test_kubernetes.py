@@ -126,10 +126,13 @@ def test_who_asks_from_other_namespaces_reaches_the_broker() -> None:
 
 
 def test_the_settings_of_the_pods_are_settings() -> None:
-    variables = [one["name"] for one in broker_container()["env"]]
-    variables += [one["name"] for one in pod("two/two-brokers.yaml")["containers"][0]["env"]]
-    given = {name: "tcp://127.0.0.1:5246" for name in variables if name.startswith("POLYDOMO_")}
-    assert set(given) == {"POLYDOMO_LISTEN", "POLYDOMO_DURABLE_ADDRESS"}
+    given = {one["name"]: one["value"] for one in broker_container()["env"]}
+    alone = settings.load(str(PLACE / "base" / "polydomo.toml"), {}, {}, {})
+    assert given == {"POLYDOMO_LISTEN": alone.listen[0], "POLYDOMO_DATA": alone.data}
+    (volume,) = [one["mountPath"] for one in broker_container()["volumeMounts"] if one["name"] == "data"]
+    assert Path(alone.data).parent == Path(volume), "because of `fsGroup` the volume itself is writable for the group"
+    variables = [one["name"] for one in pod("two/two-brokers.yaml")["containers"][0]["env"]]
+    given |= {name: "tcp://127.0.0.1:5246" for name in variables if name.startswith("POLYDOMO_")}
     store = {"POLYDOMO_STORE": "postgresql://polydomo@postgres/polydomo"}
     found = settings.load(str(PLACE / "base" / "polydomo.toml"), {**given, **store}, {}, {})
     assert not found.notices and found.durable.address == "tcp://127.0.0.1:5246"
