@@ -131,6 +131,10 @@ class DurableRequests(Protocol):
         """A parked request is about to end. True if that has ended it."""
         raise NotImplementedError
 
+    def goes_on(self, request: Request) -> bool:
+        """Whether the job of a parked request goes on when the request ends."""
+        raise NotImplementedError
+
     def parks(self, request: Request) -> bool:
         """Whether the request waits for its job."""
         raise NotImplementedError

@@ -1,12 +1,12 @@
 """Sessions: opening and closing of connections, and reports of protocol violations."""
 
-from polydomo.broker.requests import dispatch, outcomes, pausing
+from polydomo.broker.requests import dispatch, outcomes
 from polydomo.broker.requests.acceptance_times import AcceptanceTimes
 from polydomo.broker.state import State
 from polydomo.broker.workers import registration
 from polydomo.errors import ProtocolViolation
 from polydomo.limits import MAX_VIOLATIONS, WORK_VIOLATION
-from polydomo.model.records import PARKED, Departure, Session
+from polydomo.model.records import Departure, Session
 from polydomo.model.registration import Refusal
 from polydomo.wire.close_reason import CloseReason
 
@@ -54,8 +54,8 @@ def _cancel_or_keep(state: State, session: Session) -> None:
     """Cancels the requests of a closed session that need a reply, and keeps the others."""
     for request in list(session.requests):
         # A request that is parked for the job store is a job there, which continues without its client.
-        stored = request.state == PARKED and not pausing.holds(state, request)
-        if stored:
+        jobs = state.durable_requests
+        if jobs is not None and jobs.parks(request) and jobs.goes_on(request):
             outcomes.cancel(state, request, "the client disconnected; a stored job continues")
         elif session.awaits_reply(request):
             outcomes.cancel(state, request, "the client disconnected")

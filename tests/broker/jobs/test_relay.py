@@ -187,6 +187,42 @@ def test_the_client_leaves_and_the_job_continues() -> None:
     assert not world.first.broker.durable.parked  # type: ignore[union-attr]
 
 
+class Submitter(Peer):
+    """A client that does not wait for replies."""
+
+    def awaits_reply(self, request: Request) -> bool:
+        return False
+
+
+def test_a_client_that_does_not_wait_leaves_while_process_0_restarts() -> None:
+    world = World()
+    client, worker = Submitter(world.second), world.second.worker(b"s")
+    world.net.settle()
+    world.bridge.cut()
+    request = guaranteed(client)
+    client.close()
+    assert request.state == PARKED
+    world.restart_first()
+    world.net.wait(RELAY_AGAIN + 0.1)
+    world.sync()
+    assert world.jobs() == 1 and len(worker.jobs) == 1
+    worker.final(b"result")
+    world.sync()
+    assert world.second.notes.outcomes[request.number] == "ok"
+    assert client not in world.second.broker.sessions
+
+
+def test_a_client_that_does_not_wait_leaves_after_its_job_was_sent() -> None:
+    world = World()
+    client = Submitter(world.second)
+    world.net.settle()
+    request = guaranteed(client)
+    client.close()
+    assert world.second.notes.outcomes[request.number] == "cancelled", "nothing of it is kept"
+    world.sync()
+    assert world.jobs() == 1
+
+
 def test_the_deadline_passes() -> None:
     world = World()
     client = world.second.peer()

@@ -531,6 +531,9 @@ class Durable:
         self._close(request)
         return True
 
+    def goes_on(self, request: Request) -> bool:
+        return True  # the store has it
+
     def on_timer(self, request: Request) -> None:
         """Called when the store has not answered in time, or a wait for a result has timed out."""
         wait = self.parked.get(request)

@@ -26,7 +26,7 @@ from polydomo.model.detached_link import InternalLink
 from polydomo.model.jobs.messages import make_id, read_message
 from polydomo.model.name_patterns import PatternMap
 from polydomo.model.outcomes import FAILED, GAVE_UP, NO_WORKER, OK, REFUSED, SHUTDOWN
-from polydomo.model.records import DONE, PARKED, Request
+from polydomo.model.records import DONE, HELD, PARKED, Request
 from polydomo.model.session import ProtocolSession
 from polydomo.wire.frames import Body
 from polydomo.wire.link import Hub, LinkHandler
@@ -145,6 +145,11 @@ class DurableRelay(ProtocolSession):
         if passed is not None and passed.own is not None and passed.own.state != DONE:
             outcomes.cancel(self.state, passed.own, "its client does not wait any more")
         return False
+
+    def goes_on(self, request: Request) -> bool:
+        """Only once it was sent to process 0, which may be restarting."""
+        passed = self.parked[request]
+        return passed.own is not None and passed.own.state == HELD
 
     def parks(self, request: Request) -> bool:
         return request in self.parked
