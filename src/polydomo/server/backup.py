@@ -7,6 +7,7 @@ its directory.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -98,7 +99,8 @@ def back_up(settings: Settings, to: Path) -> Manifest:
         manifest.files = {path.name: _described(path) for path in sorted(to.iterdir())}
         manifest.write(to)
     except OSError as error:
-        raise SettingError(f"cannot back up {data} to {to}: {remedy(error)}") from None
+        why = "the disk is full; choose another directory" if error.errno == errno.ENOSPC else remedy(error)
+        raise SettingError(f"cannot back up {data} to {to}: {why}") from None
     return manifest
 
 
@@ -179,6 +181,8 @@ def _copy_store(path: Path, to: Path) -> None:
             if found != "ok":
                 raise sqlite3.DatabaseError(str(found))
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
         raise SettingError(
             f"{path} cannot be backed up: {error}; if it is damaged, restart the broker, which saves what can be read, and try again"
         ) from None

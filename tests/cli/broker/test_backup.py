@@ -1,7 +1,9 @@
 """``polydomo backup`` of real brokers, also while they are killed, and ``polydomo restore``."""
 
+import contextlib
 import json
 import shutil
+import sqlite3
 import subprocess
 import threading
 from pathlib import Path
@@ -9,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import polydomo
-from polydomo.errors import PolydomoError
+from polydomo.errors import PolydomoError, SettingError
+from polydomo.server import backup
+from polydomo.server.settings.settings import Settings
 from tests.cli.shell import POLYDOMO, Broker, Running, complaint, environment, run
 
 
@@ -113,6 +117,34 @@ def test_the_directory_in_which_a_broker_was_started_is_not_its_data_directory(t
         pass
     result = run("backup", "backup", "--data", str(tmp_path), cwd=tmp_path)
     assert str(tmp_path / "polydomo-data") in complaint(result) and not (tmp_path / "backup").exists()
+
+
+def test_a_damaged_store_is_not_backed_up(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data") as broker:
+        assert run("submit", "later", "x" * 50_000, "--to", broker.url).returncode == 0
+    store = tmp_path / "data" / "jobs.db"
+    content = bytearray(store.read_bytes())
+    content[4096 + 8 : 3 * 4096] = bytes(2 * 4096 - 8)
+    store.write_bytes(content)
+    result = run("backup", str(tmp_path / "backup"), "--data", str(tmp_path / "data"))
+    assert "if it is damaged, restart the broker" in complaint(result)
+    assert not (tmp_path / "backup" / "manifest.json").exists()
+
+
+def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Broker(tmp_path / "data"):
+        pass
+
+    class Full:
+        def backup(self, target: sqlite3.Connection) -> None:
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+
+    monkeypatch.setattr(backup, "read_only", lambda path: contextlib.nullcontext(Full()))
+    settings = Settings(data=str(tmp_path / "data"))
+    with pytest.raises(SettingError, match="the disk is full; choose another directory"):
+        backup.back_up(settings, tmp_path / "backup")
 
 
 def test_the_access_file_is_copied_and_its_keys_are_named(tmp_path: Path) -> None:

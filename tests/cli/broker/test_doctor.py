@@ -3,11 +3,14 @@
 import json
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from polydomo.cli.main import app
 from polydomo.server.backup import read_only
 from tests.cli.shell import Broker, run
 
@@ -85,6 +88,18 @@ def test_what_has_the_place_of_a_store_is_found(tmp_path: Path) -> None:
     (data / "journal").touch()
     found = findings("--data", "data", cwd=tmp_path, status=1)
     assert [found[check]["level"] for check in ("jobs", "memo", "journal")] == ["error", "warning", "error"]
+
+
+def test_what_this_user_may_not_read_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path) -> Iterator[Path]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "data").mkdir()
+    monkeypatch.setattr(Path, "iterdir", denied)
+    shown = CliRunner().invoke(app, ["doctor", "--data", str(tmp_path / "data"), "--listen", "tcp://127.0.0.1:0"])
+    assert shown.exit_code == 1
+    assert "Permission denied" in shown.stdout and "run it as the broker's user" in shown.stdout
+    assert "access" in shown.stdout, "the other checks are made"
 
 
 def test_a_stopped_brokers_store_on_a_read_only_file_system_is_read(

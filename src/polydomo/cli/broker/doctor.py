@@ -68,8 +68,13 @@ def doctor(
     except SettingError as error:
         found.append(Finding("settings", ERROR, str(error), "mend the setting; `polydomo config` lists all"))
     else:
-        for check in (_settings, _data, _stores, _journal, _access, _ports):
-            found += check(settings)
+        for name, check in CHECKS.items():
+            try:
+                for finding in check(settings):
+                    found.append(finding)
+            except OSError as error:
+                text = f"cannot read {error.filename}: {error.strerror}"
+                found.append(Finding(name, ERROR, text, "run it as the broker's user"))
     if json:
         show_json([one._asdict() for one in found])
     else:
@@ -363,3 +368,13 @@ def _who(address: "Address", host: str) -> Finding:
         f"{address} is in use, and not by a broker that answers",
         f"ss -ltnp 'sport = :{address.port}' shows which program",
     )
+
+
+CHECKS = {
+    "settings": _settings,
+    "data": _data,
+    "jobs": _stores,
+    "journal": _journal,
+    "access": _access,
+    "port": _ports,
+}
