@@ -7,7 +7,7 @@ tables side by side.
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import PolydomoError
@@ -176,16 +176,15 @@ class Computation:
         made.write.mode("overwrite").partitionBy("date", "hour").parquet(f"{self.staging}/{table.name}")
 
     def gold(self) -> None:
-        """Writes the tables that follow from silver and from the journal alone, and the sums."""
+        """Writes the tables that follow from silver and from the journal alone, and the sums. What takes long begins first."""
         names = [
             name
-            for name in ("services", "topology", "hops", "logs", "values", "jobs", "job_events")
+            for name in ("topology", "hops", "logs", "values", "jobs", "job_events")
             if name not in NEEDED_BY or self.counts[NEEDED_BY[name]]
         ]
-        work = [self._sums, *(lambda name=name: self.write(TABLES[name]) for name in names)]
-        if self.counts["flows"]:
-            work.append(self._flows)
-        together(work, self.spark)
+        flows = [self._flows] if self.counts["flows"] else []
+        services = partial(self.write, TABLES["services"])
+        together([services, self._sums, *flows, *(partial(self.write, TABLES[name]) for name in names)], self.spark)
 
     def _flows(self) -> None:
         """Writes the nodes of flows that have ended, and then the flows."""
@@ -210,7 +209,7 @@ class Computation:
             sums = sums.select(*names, "source").unionAll(more)
         self.ready["sums"] = sums.where(chosen).coalesce(1)  # few rows: in one partition, nothing is shuffled
         self.ready["present"] = bronze.local(self.spark, PRESENT, hours_present(stays, hours))
-        together([lambda: self.write(TABLES["workers"]), lambda: self.write(TABLES["capacity"])], self.spark)
+        together([partial(self.write, TABLES[name]) for name in ("workers", "capacity")], self.spark)
 
     def users(self, staged: Callable[[str], bool]) -> None:
         """Writes the tables of the user, each after those that it reads."""
