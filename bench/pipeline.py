@@ -127,13 +127,13 @@ print("stages:", stages)
 """
 
 
-def measured(words: list[str]) -> dict[str, Any]:
+def measured(words: list[str], env: dict[str, str] | None = None) -> dict[str, Any]:
     """A command, cold: wall time, CPU seconds of all processes, the peak of their memory, Python processes besides the first."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     watch = Tree()
     watch.start()
     began = time.monotonic()
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, env=env)
     seconds = time.monotonic() - began
     watch.over.set()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -156,9 +156,9 @@ def by_spark(journals: list[str], tables: str) -> dict[str, Any]:
 def by_old(tree: Path, journals: list[str], tables: str) -> dict[str, Any]:
     """The command of another tree, with its own environment."""
     given = [word for journal in journals for word in ("--journal", journal)]
-    return measured(
-        [str(tree / ".venv" / "bin" / "python"), "-m", "polydomo", "pipeline", "run", *given, "--tables", tables]
-    )
+    python = str(tree / ".venv" / "bin" / "python")
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # which may name this tree
+    return measured([python, "-m", "polydomo", "pipeline", "run", *given, "--tables", tables], own)
 
 
 def by_duckdb(journals: list[str], tables: str, planted: list[Any], pipe: Any) -> None:
