@@ -70,6 +70,7 @@ class Plan:
     worker_losses: int = 6
     fails: float = 0.2
     lost_answers: float = 0.1
+    fails_alone: float = 0.0  # operations that the store cannot do, while it does others
     disk: float = 0.02  # seconds that a commit takes
     flips: int = 0  # stored jobs of which a byte changes
     running: int = 0  # limits of the service, per group; 0: none
@@ -94,6 +95,7 @@ def draw(seed: int) -> Plan:
     plan.lost_answers = dice.choice([0.0, 0.1, 0.4])
     plan.disk = dice.choice([0.001, 0.02, 0.3])
     plan.flips = Random(seed * 104_729).choice([0, 0, 2, 6])
+    plan.fails_alone = Random(seed * 141_650_939).choice([0.0, 0.0, 0.02, 0.2])
     plan.flows = Random(seed * 6_700_417).choice([0, 1, 2, 4])
     limits = Random(seed * 122_949_823)
     if limits.random() < 0.5:
@@ -128,6 +130,7 @@ class World:
         self.outside = Random(self.plan.seed * 15_485_863 + 1)
         self.parts = Random(self.plan.seed * 32_452_843 + 1)
         self.undone = Random(self.plan.seed * 86_028_121 + 1)
+        self.alone = Random(self.plan.seed * 141_650_939 + 1)
         self.streams = 0  # that a client followed to their end
         self.foreign: set[str] = set()  # jobs of the other principal
         self.queue: list[tuple[float, int, Callable[[], None]]] = []

@@ -14,6 +14,7 @@ from polydomo.broker.jobs.ops import (
     Fire,
     Op,
     Progress,
+    PutParts,
     Replace,
     Store,
     StoreError,
@@ -153,6 +154,10 @@ class DiskStore(Store):
             world.later(0.5, self.host.guarded(self.kick))
         else:
             self.trouble = None
+        failed = [op for op in writes if self.fails_alone(op)]
+        if failed:
+            world.faults["operations failed alone"] += len(failed)
+            writes = [op for op in writes if op not in failed]
         undone = bool(writes) and world.faulty and world.undone.random() < world.plan.lost_answers / 2
         try:
             if undone:
@@ -177,8 +182,15 @@ class DiskStore(Store):
             if not op.writes:
                 base.read(op)
         self.answer([op for op in ops if not op.writes], None)
+        self.answer(failed, StoreError(UNAVAILABLE, "internal error: MemoryError()"))
         self.answer(writes, None)
         self.kick()
+
+    def fails_alone(self, op: Op) -> bool:
+        """Whether the store meets an internal error with this operation, and nothing of it is written. Parts of results that are lost so
+        are missing in a stream, which is allowed."""
+        world = self.host.world
+        return world.faulty and not isinstance(op, PutParts) and world.alone.random() < world.plan.fails_alone
 
     def answer(self, ops: list[Op], error: StoreError | None) -> None:
         for op in ops:

@@ -334,6 +334,22 @@ def jobs_of_anyone(stack: ExitStack) -> None:
     swap(stack, Durable, "denial_of_use", lambda denial: lambda self, request, job: "")
 
 
+@mutant("a submission that failed alone is refused, although it may have been written before")
+def doubtful_submission_refused(stack: ExitStack) -> None:
+    swap(stack, Jobs, "_put_again", lambda again: lambda self, op: not isinstance(op, Insert) and again(self, op))
+
+
+@mutant("the last outcome that a job can have is not put again after it failed alone")
+def failed_death_forgotten(stack: ExitStack) -> None:
+    def make(again: Any) -> Any:
+        def mutated(self: Jobs, op: Op) -> bool:
+            return not (isinstance(op, Finish) and op.job.state == states.DEAD) and bool(again(self, op))
+
+        return mutated
+
+    swap(stack, Jobs, "_put_again", make)
+
+
 def find(mutant: DurableMutant) -> int:
     """The first seed from ``mutant.first`` on that finds it, or 0."""
     with mutant.broken():

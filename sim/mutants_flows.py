@@ -7,6 +7,7 @@ from polydomo.broker.flows import flow as flows
 from polydomo.broker.flows.flow import NodeEnd, NodeRow
 from polydomo.broker.flows.flows import Flows
 from polydomo.broker.flows.growth import Growth
+from polydomo.broker.flows.ops import Settle
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.durable import Durable
 from polydomo.broker.jobs.job import Job
@@ -261,3 +262,13 @@ def reused_and_run(stack: ExitStack) -> None:
 @mutant("what a transaction released that was rolled back is kept", first=39)
 def rolled_back_release_kept(stack: ExitStack) -> None:
     swap(stack, Finish, "forget", lambda forget: lambda self: None)
+
+
+@mutant("a slice of a flow that failed alone is not put again")
+def failed_slice_forgotten(stack: ExitStack) -> None:
+    swap(
+        stack,
+        Jobs,
+        "_put_again",
+        lambda again: lambda self, op: not isinstance(op, Settle) and again(self, op),
+    )

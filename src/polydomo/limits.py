@@ -550,6 +550,10 @@ STORE_GROUP: Final = 5_000  # Writes per transaction: about 50 ms of work, so th
 STORE_GATHER: Final = 0.2  # A group waits this part of the last commit's time for clients that were just answered.
 STORE_GATHER_MOST: Final = 0.005  # The longest such wait, in seconds.
 STORE_RETRY: Final = 0.5  # Seconds between attempts to use a store that failed.
+STORE_AGAIN: Final = (
+    1.0  # Seconds before a write that failed alone is put again; twice as long after each further failure ...
+)
+STORE_AGAIN_MOST: Final = 60.0  # ... up to this: what never succeeds costs one transaction and one traceback a minute.
 JOBS_CLOCK_STEP: Final = 60.0  # Changes of the wall clock above this are logged: they move the due times of jobs.
 STORE_REACHED: Final = (
     1.0  # At startup, seconds that the broker waits for a connection to a shared job store before it listens.

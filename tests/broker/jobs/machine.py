@@ -5,7 +5,7 @@ from datetime import UTC, tzinfo
 from polydomo.broker.flows.flow import FlowRow
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.jobs import Jobs
-from polydomo.broker.jobs.ops import NOT_LEADER, Loaded, Op, Store, StoreError
+from polydomo.broker.jobs.ops import NOT_LEADER, UNAVAILABLE, Loaded, Op, Store, StoreError
 from polydomo.broker.jobs.policy import JobPolicy
 from polydomo.broker.jobs.schedules import Schedules
 from polydomo.model.outcomes import FAILED, OK
@@ -31,6 +31,15 @@ class HeldStore(Store):
 
     def refusal(self) -> StoreError | None:
         return self.trouble
+
+    def fail_alone(self, *kinds: type[Op]) -> int:
+        """The store meets an internal error with the operations of these kinds, and does the others later. Returns how many there are."""
+        failed = [op for op in self.ops if isinstance(op, kinds)]
+        self.ops = [op for op in self.ops if not isinstance(op, kinds)]
+        for op in failed:
+            op.error = StoreError(UNAVAILABLE, "internal error: MemoryError()")
+            op.finish()
+        return len(failed)
 
     def sync(self) -> None:
         """Writes everything, and what follows from it."""

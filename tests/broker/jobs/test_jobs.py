@@ -8,9 +8,22 @@ import pytest
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.jobs import EXPIRED
-from polydomo.broker.jobs.ops import FULL, NOT_LEADER, UNAVAILABLE, Get, ScheduleRow, StoreError
+from polydomo.broker.jobs.ops import (
+    FULL,
+    NOT_LEADER,
+    UNAVAILABLE,
+    Finish,
+    Fire,
+    Get,
+    Insert,
+    PutPause,
+    Replace,
+    ScheduleRow,
+    Select,
+    StoreError,
+)
 from polydomo.broker.jobs.policy import JobListener
-from polydomo.limits import COST_JOB
+from polydomo.limits import COST_JOB, STORE_AGAIN, STORE_AGAIN_MOST
 from polydomo.model.outcomes import FAILED, GAVE_UP, NO_WORKER, OK, REFUSED, TOO_LARGE
 from polydomo.model.retry_policy import Backoff
 from tests.broker.jobs.machine import World
@@ -509,30 +522,140 @@ def test_an_outcome_that_the_store_cannot_write_ends_the_job_all_the_same(world:
     assert world.heard() == [("A", states.OPEN)]
     world.jobs.wait("A", world.hear)
     world.end()
-    (finish,) = world.store.ops
-    world.store.ops = []
-    finish.error = StoreError(UNAVAILABLE, "internal error: MemoryError()")
-    finish.finish()
+    assert world.store.fail_alone(Finish) == 1
     world.store.sync()
     assert world.heard() == [("A", states.DEAD)] and stored(world, "A") == (states.DEAD, FAILED, 1)
     assert not world.jobs.open
     world.jobs.check()
 
 
-def test_an_outcome_that_fails_twice_is_left_to_the_next_leader(world: World) -> None:
+def test_an_outcome_that_fails_twice_is_written_later(world: World) -> None:
+    world.submit("A")
+    world.store.sync()
+    world.heard()
+    world.jobs.wait("A", world.hear)
+    world.end()
+    for _ in range(2):
+        assert world.store.fail_alone(Finish) == 1
+    assert world.store.ops == [] and list(world.jobs.open) == ["A"]
+    world.pass_time(STORE_AGAIN)
+    assert world.heard() == [("A", states.DEAD)] and stored(world, "A") == (states.DEAD, FAILED, 1)
+    assert not world.jobs.open
+
+
+def test_what_fails_again_and_again_is_put_more_and_more_rarely_and_not_by_another_leader(world: World) -> None:
     world.submit("A")
     world.store.sync()
     world.end()
-    for _ in range(2):
-        (finish,) = world.store.ops
-        world.store.ops = []
-        finish.error = StoreError(UNAVAILABLE, "internal error: MemoryError()")
-        finish.finish()
-    assert world.store.ops == [] and list(world.jobs.open) == ["A"]
+    world.store.fail_alone(Finish)
+    world.store.fail_alone(Finish)
+    waits: list[float] = []
+    failed = world.time
+    for _ in range(30):
+        assert world.jobs.next_deadline() > world.time, "it would be put in every turn"
+        world.time = world.jobs.next_deadline()
+        world.jobs.run_due()
+        if world.store.fail_alone(Finish):
+            waits.append(world.time - failed)
+            failed = world.time
+        world.store.sync()
+    assert len(waits) > 8 and waits == [min(STORE_AGAIN * 2**n, STORE_AGAIN_MOST) for n in range(len(waits))]
+    world.jobs.follow("tcp://other", "its lease")
+    world.time += 1000.0
+    world.jobs.run_due()
+    assert world.store.ops == []
+
+
+def test_an_outcome_that_may_have_been_written_is_not_replaced_by_another(world: World) -> None:
+    world.submit("A")
+    world.store.sync()
+    world.heard()
+    world.jobs.wait("A", world.hear)
+    world.end()
+    (finish,) = world.store.ops
+    world.backend.apply([finish], world.store.epoch)  # and its answer is lost
+    finish.in_doubt = True
+    world.store.fail_alone(Finish)
+    assert world.store.ops == [] and world.heard() == []
+    world.pass_time(STORE_AGAIN)
+    assert world.heard() == [("A", states.DONE)] and stored(world, "A") == (states.DONE, OK, 1)
+
+
+def test_a_submission_that_may_have_been_written_is_not_refused(world: World) -> None:
+    world.submit("A")
+    (insert,) = world.store.ops
+    world.backend.apply([insert], world.store.epoch)
+    insert.in_doubt = True
+    world.store.fail_alone(Insert)
+    assert world.heard() == []
+    world.pass_time(STORE_AGAIN)
+    assert world.heard() == [("A", states.OPEN)] and [job.id for job in world.started] == ["A"]
+
+
+def test_a_submission_that_failed_alone_is_refused(world: World) -> None:
+    world.submit("A")
+    world.store.fail_alone(Insert)
+    assert world.heard() == [("", UNAVAILABLE)] and not world.jobs.open
+    world.pass_time(STORE_AGAIN)
+    assert not world.jobs.open
+
+
+def test_the_damage_of_a_job_is_recorded_once_although_that_failed_at_first(world: World) -> None:
+    world.submit("A")
+    world.store.sync()
+    world.backend.tables.jobs["A"].body = b"other"
+    ends = Ends()
     again = World(world.backend)
-    again.room[b"work"] = 1
-    again.lead()
-    assert [job.id for job in again.started] == ["A"]
+    again.jobs.listener = ends
+    again.store.epoch = again.backend.acquire("a", "", 10.0).epoch
+    loaded = again.backend.load(0.0)
+    again.jobs.lead(again.store.epoch, loaded)
+    again.store.fail_alone(Replace)
+    again.jobs.find("A", again.hear)  # and finds it damaged, too
+    again.pass_time(STORE_AGAIN)
+    assert stored(again, "A")[:2] == (states.DEAD, states.DAMAGED) and len(ends.once) == 1
+
+
+def test_a_pause_that_failed_alone_is_stored_unless_it_is_over(world: World) -> None:
+    world.jobs.pause(b"work", True)
+    world.store.fail_alone(PutPause)
+    world.pass_time(STORE_AGAIN)
+    assert world.backend.tables.paused == {b"work"}
+    world.jobs.pause(b"other", True)
+    world.store.fail_alone(PutPause)
+    world.jobs.pause(b"other", False)
+    world.pass_time(STORE_AGAIN)
+    assert world.backend.tables.paused == {b"work"}
+
+
+def test_a_run_of_a_schedule_that_failed_alone_is_stored_once_unless_the_schedule_has_changed(world: World) -> None:
+    schedule(world)
+    world.time += 10.0
+    world.schedules.run_due()
+    assert world.store.fail_alone(Fire) == 1
+    world.schedules.run_due()
+    assert world.store.ops == [], "it would be put in every turn"
+    world.pass_time(STORE_AGAIN)
+    assert len(world.started) == 1 and world.schedules.plans["tick"].row.next == world.time - STORE_AGAIN + 10.0
+    world.time += 10.0
+    world.schedules.run_due()
+    world.store.fail_alone(Fire)
+    world.schedules.drop("tick", lambda done, error: None)
+    world.pass_time(STORE_AGAIN)
+    assert len(world.started) == 1 and not world.schedules.plans
+
+
+def test_dead_jobs_of_earlier_runs_are_shown_although_reading_them_failed_at_first(world: World) -> None:
+    world.submit("A")
+    world.store.sync()
+    world.jobs.record(world.started.pop(), states.DEAD, FAILED, "it failed")
+    world.store.sync()
+    again = World(world.backend)
+    again.store.epoch = again.backend.acquire("a", "", 10.0).epoch
+    again.jobs.lead(again.store.epoch, again.backend.load(0.0))
+    assert again.store.fail_alone(Select) == 1 and not again.jobs.dead
+    again.pass_time(STORE_AGAIN)
+    assert list(again.jobs.dead) == ["A"]
 
 
 def test_reasons_are_stored_as_text_that_every_database_accepts(world: World) -> None:

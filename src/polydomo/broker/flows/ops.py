@@ -8,7 +8,7 @@ the store knows what is left to do, so that a new leader continues.
 from polydomo.broker.flows.flow import FlowRow, NodeFacts, NodeRow, Settled
 from polydomo.broker.flows.growth import Growth
 from polydomo.broker.jobs.job import Job
-from polydomo.broker.jobs.ops import Finish, Op
+from polydomo.broker.jobs.ops import ALWAYS, NEVER, Finish, Op
 from polydomo.errors import SettingError
 
 
@@ -17,6 +17,7 @@ class BeginFlow(Op):
     content that is still being stored is replaced."""
 
     retained = False
+    repeat = NEVER  # its client begins again
 
     def __init__(self, row: FlowRow) -> None:
         super().__init__()
@@ -32,6 +33,7 @@ class PutNodes(Op):
     is not being stored. Nodes that exist are left as they are."""
 
     retained = False
+    repeat = NEVER  # the ``OpenFlow`` behind it would find them missing; its client begins again
 
     def __init__(self, flow: str, principal: str, nodes: "list[NodeRow]", edges: "list[tuple[int, int]]") -> None:
         super().__init__()
@@ -111,12 +113,18 @@ class Grow(Finish):
 class Settle(Op):
     """One slice of what is left to do in a flow: release nodes, tell others that a node has ended, cancel or reset nodes, delete them."""
 
+    repeat = ALWAYS
+
     def __init__(self, id: str, now: float) -> None:
         super().__init__()
         self.id = id
         self.now = now
         self.recheck = False  # find all open nodes again: an answer that named some of them was lost
         self.settled = Settled()
+
+    def renew(self, now: float) -> None:
+        super().renew(now)
+        self.now = now
 
 
 class ChangeFlow(Op):

@@ -18,10 +18,13 @@ from polydomo.broker.flows.ops import Gather, Grow, ReadGrowth
 from polydomo.broker.jobs import events
 from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
+from polydomo.broker.jobs.failed_ops import FailedOps
 from polydomo.broker.jobs.failures import NEVER, NOT_SAID, stored_text
 from polydomo.broker.jobs.job import DELAYED, QUEUED, RECORDING, RUNNING, Job, Row
 from polydomo.broker.jobs.ops import (
+    ALWAYS,
     FULL,
+    IN_DOUBT,
     NOT_LEADER,
     UNAVAILABLE,
     Collected,
@@ -80,6 +83,10 @@ class Jobs:
         self.waiting: dict[str, list[Answer]] = {}  # job -> callbacks that wait for its outcome
         self.dead: dict[str, Job] = {}  # dead jobs without bodies, the last ones, until they are retried or dropped
         self.parts = JobParts(self.put)
+        self._failed_ops = FailedOps()
+        self._on_failed_op: Callable[[Op], bool] = self._put_again
+        self._condemned: set[str] = set()  # damaged jobs whose ``Replace`` is under way
+        self._settings: dict[str, Op] = {}  # the last write of each pause and of each limit, while it is under way
         self._unclaimed = Unclaimed()
         self._purge_at = 0.0
         self.nodes: dict[str, dict[str, Job]] = {}  # flow -> its open jobs
@@ -144,6 +151,9 @@ class Jobs:
         self.dead.clear()
         self._unclaimed.clear()
         self.parts.clear()
+        self._failed_ops.clear()
+        self._condemned.clear()
+        self._settings.clear()
 
     def not_leading(self) -> StoreError:
         if self.leader:
@@ -162,7 +172,19 @@ class Jobs:
     def put(self, op: Op) -> None:
         """Passes an operation to the store, under the current epoch."""
         op.epoch = self.epoch
+        op.put_again = self._on_failed_op
         self.store.put(op)
+
+    def _put_again(self, op: Op) -> bool:
+        """An operation has failed alone. Returns whether it will be put again. Otherwise its caller gets the error."""
+        if (
+            not self.leads
+            or op.epoch != self.epoch
+            or not (op.repeat == ALWAYS or (op.repeat == IN_DOUBT and op.in_doubt))
+        ):
+            return False
+        self._failed_ops.add(op, self.runner.now())
+        return True
 
     # --- submission -----------------------------------------------------------------------------------------------------------
 
@@ -506,10 +528,12 @@ class Jobs:
             self.parts.succeeded(job)
         self.parts.flush(now)  # before the outcome
         op = Finish(job) if growth is None else Grow(job, growth)
+        if state == states.DEAD:
+            op.repeat = ALWAYS
 
         def recorded(_: Op) -> None:
             if op.error is not None and op.error.code == UNAVAILABLE and self.leads and state != states.DEAD:
-                # A fault of the store alone: while a store is away, outcomes are retained.
+                # It failed alone, and was not written: while a store is away, outcomes are retained.
                 self.bytes -= len(job.result)
                 job.result = b""
                 self.record(job, states.DEAD, FAILED, f"its outcome could not be stored: {op.error.text}")
@@ -594,6 +618,7 @@ class Jobs:
     def _remember_dead(self) -> None:
         """Notes the jobs that died under earlier leaders: they wait for an operator as those of this one do."""
         op = Select(states.DEAD, b"", DEAD_SHOWN)
+        op.repeat = ALWAYS
         epoch = self.epoch
 
         def selected(_: Op) -> None:
@@ -669,28 +694,43 @@ class Jobs:
         else:
             self.paused.discard(service)
         if self.leads:
-            self.put(PutPause(service, paused))
+            self._put_setting(f"pause {service!r}", PutPause(service, paused))
         if not paused:
             self.service_changed(service)
 
     def put_limits(self, pattern: str, limits: ServiceLimits | None) -> None:
         """Stores the limits that an operator has set."""
         if self.leads:
-            self.put(PutLimits(pattern, limits))
+            self._put_setting(f"limits {pattern}", PutLimits(pattern, limits))
+
+    def _put_setting(self, name: str, op: Op) -> None:
+        """Of several values of one setting, only the last one is put again."""
+        self._settings[name] = op
+        op.wanted = lambda: self._settings.get(name) is op
+
+        def stored(_: Op) -> None:
+            if self._settings.get(name) is op:
+                del self._settings[name]
+
+        op.then = stored
+        self.put(op)
 
     # --- stored data that has changed on disk ---------------------------------------------------------------------------------
 
     def _condemn(self, job: Job, was_open: bool = False) -> None:
         """Stores that the data of a job is damaged: from now on the job is dead. For a loaded open job, this is its outcome; that of any
         other job was recorded before. A job that is open in memory is not damaged: its outcome replaces the record."""
-        if job.id in self.open:
+        if job.id in self.open or job.id in self._condemned:
             return
+        self._condemned.add(job.id)
         job.ended = self.runner.now()
         job.keep = job.ended + self.policy.keep_dead if self.policy.keep_dead and not job.flow else 0.0
         self.counters.damaged += 1
         op = Replace(job)
 
         def recorded(_: Op) -> None:
+            if op.epoch == self.epoch:
+                self._condemned.discard(job.id)
             if was_open and op.error is None:
                 self._died(job)
                 self.listener.job_event(events.outcome(job))
@@ -773,9 +813,9 @@ class Jobs:
         if not self.leads:
             return 0.0
         first = self.waiting_jobs.next()
-        due = self.parts.next_deadline()
-        if due and (not first or due < first):
-            first = due
+        for due in (self.parts.next_deadline(), self._failed_ops.next_deadline()):
+            if due and (not first or due < first):
+                first = due
         return min(first, self._purge_at) if first else self._purge_at
 
     def run_due(self) -> None:
@@ -783,6 +823,8 @@ class Jobs:
             return
         now = self.runner.now()
         self.parts.run_due(now)
+        for op in self._failed_ops.due(now):
+            self.put(op)
         services: dict[bytes, None] = {}
         for job in self.waiting_jobs.due(now):
             self.waiting_jobs.queue(job)

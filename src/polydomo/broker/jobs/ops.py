@@ -20,6 +20,11 @@ UNAVAILABLE = "store-unavailable"  # the store cannot be reached or written to; 
 NOT_LEADER = "not-leader"  # another broker is the leader
 DAMAGED = "store-damaged"  # this part of the store cannot be read: the file is damaged
 
+# When an operation that failed alone is put again (``broker.jobs.failed_ops``).
+NEVER = "never"
+IN_DOUBT = "in doubt"  # only if it may have been written before: its caller must not be told that it was not
+ALWAYS = "always"  # no caller repeats it, and it must not be lost
+
 
 class StoreError(Exception):
     """A store operation failed. ``code`` is one of the codes above."""
@@ -36,11 +41,15 @@ class Op:
     writes = True
     retained = True  # retried while the store cannot be written to; otherwise it fails
     can_wait = False  # no caller waits for it: it needs no sync of its own, and is written with the next group, or a second later
+    repeat = IN_DOUBT  # NEVER for one that another may have overtaken by then, or that nobody misses
 
     def __init__(self) -> None:
         self.in_doubt = False  # it was attempted and may have been written, so it is retried until the result is known
         self.epoch = 0  # epoch of the leader; the store rejects writes of any other epoch
         self.error: StoreError | None = None
+        self.failures = 0  # how often it failed alone
+        self.put_again: Callable[[Op], bool] | None = None  # asked when it has failed alone
+        self.wanted: Callable[[], bool] | None = None  # asked before it is put again
         self.then: Callable[[Op], None] | None = None
 
     def size(self) -> int:
@@ -50,7 +59,14 @@ class Op:
     def forget(self) -> None:
         """Drops the answer, before each transaction that has this operation: an earlier one may have been rolled back."""
 
+    def renew(self, now: float) -> None:
+        """It is put again."""
+        self.error = None
+
     def finish(self) -> None:
+        if self.error is not None and self.error.code == UNAVAILABLE and self.put_again is not None:
+            if self.put_again(self):
+                return
         then, self.then = self.then, None
         if then is not None:
             then(self)
@@ -77,6 +93,8 @@ class Fire(Op):
     """Stores a run of a schedule: its job or its flow, and the time of the next run, in one transaction. ``done`` is false if that run
     already happened."""
 
+    repeat = ALWAYS
+
     def __init__(self, row: "ScheduleRow", fired: float, following: float, job: Job | None) -> None:
         super().__init__()
         self.row = row
@@ -94,6 +112,8 @@ class Fire(Op):
 
 class Progress(Op):
     """Updates an open job that was started or waits for its next attempt."""
+
+    repeat = NEVER
 
     def __init__(self, job: Job) -> None:
         super().__init__()
@@ -125,6 +145,8 @@ class Finish(Op):
 class PutParts(Op):
     """Stores partial replies of jobs. The first one of an attempt replaces those of earlier attempts."""
 
+    repeat = NEVER
+
     def __init__(self, parts: list[StoredPart]) -> None:
         super().__init__()
         self.parts = parts
@@ -151,6 +173,8 @@ class GetParts(Op):
 
 class Replace(Op):
     """Replaces the damaged record of a job, by a dead job without body and result, or by the outcome of a job that was in memory."""
+
+    repeat = ALWAYS
 
     def __init__(self, job: Job) -> None:
         super().__init__()
@@ -191,6 +215,7 @@ class Collected(Op):
     """Marks the result of an ordinary request as sent, so that a repetition is a new request. No client waits for this write."""
 
     can_wait = True
+    repeat = NEVER
 
     def __init__(self, id: str) -> None:
         super().__init__()
@@ -201,6 +226,7 @@ class Purge(Op):
     """Removes some expired jobs. ``count`` is the number of jobs removed."""
 
     retained = False
+    repeat = NEVER
 
     def __init__(self, now: float) -> None:
         super().__init__()
@@ -281,6 +307,8 @@ class DropSchedule(Op):
 class PutPause(Op):
     """Stores whether a service is paused."""
 
+    repeat = ALWAYS
+
     def __init__(self, service: bytes, paused: bool) -> None:
         super().__init__()
         self.service = service
@@ -289,6 +317,8 @@ class PutPause(Op):
 
 class PutLimits(Op):
     """Stores the limits that an operator has set for a service or pattern; None removes them."""
+
+    repeat = ALWAYS
 
     def __init__(self, pattern: str, limits: ServiceLimits | None) -> None:
         super().__init__()

@@ -215,6 +215,7 @@ class Schedules:
     def _store(self, plan: PlannedSchedule, op: Fire) -> None:
         row, job, flow = plan.row, op.job, op.flow
         plan.firing = True
+        op.wanted = lambda: self.plans.get(row.name) is plan
 
         def stored(_: Op) -> None:
             plan.firing = False
