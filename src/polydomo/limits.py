@@ -613,6 +613,9 @@ SQL_MAX_TIME: Final = 600.0  # Default timeout of a query.
 SQL_LAST_WORDS: Final = 3.0  # Seconds until Spark's JVM, whose connections have closed, must have ended.
 # Seconds between attempts to open a new Spark session after the JVM ended: a query that ends it may be repeated at once.
 SQL_RESTART: Final = (1.0, 60.0)
+SQL_STOP: Final = (
+    10.0  # Seconds that a stop waits for a session that is being opened, to close it: a local one takes 3 to 8.
+)
 SQL_STUCK: Final = 60.0  # Seconds until a cancelled query must have ended; then Spark's JVM is ended.
 SQL_LOOK: Final = 0.1  # Seconds between checks whether the client of a query is still connected, so that it is cancelled within a second.
 

@@ -134,7 +134,7 @@ class Worker:
             else:
                 task.cancel()
 
-        with _handled(leave):
+        with handled_signals(leave):
             await self._worker.run()
 
     def start(self) -> None:
@@ -190,7 +190,7 @@ def _logs_shown() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _handled(leave: Callable[[], None]) -> Iterator[None]:
+def handled_signals(leave: Callable[[], None]) -> Iterator[None]:
     """Calls ``leave`` on SIGTERM and SIGINT, if signals can be handled in this thread, and restores the handlers afterwards."""
     if threading.current_thread() is not threading.main_thread():
         yield
