@@ -322,7 +322,10 @@ def main() -> None:
     parser.add_argument("--breaches", type=int, default=1, help="of each rule, in each of two brokers")
     given = parser.parse_args()
     began = time.monotonic()
-    facts = generate(given.directory, int(given.million * 1e6), given.seed, given.breaches)
+    try:
+        facts = generate(given.directory, int(given.million * 1e6), given.seed, given.breaches)
+    except ValueError as error:
+        parser.error(str(error))
     took = time.monotonic() - began
     print(f"{facts['rows']:,} rows of messages, {len(facts['planted'])} breaches planted, in {took:.1f} s")
 

@@ -116,7 +116,7 @@ class _Making:
         self.chained = plain & (kinds > 0.94)
         self.errs = plain & ~self.chained & (kinds > 0.93)
         aside = plain & (kinds > 0.90) & (kinds <= 0.93)  # taken by the spare at once
-        share = min(0.3, max(0.002, 15 * life.breaches / n))  # of losses: enough of them for all that is to be planted
+        share = min(0.3, max(0.002, 25 * life.breaches / n))  # of losses: enough of them for all that is to be planted
         self.lost = plain & (kinds > 0.90 - share) & (kinds <= 0.90)
         self.in_lane = plain & ~aside
         self.got = self.service != ABSENT
@@ -141,8 +141,9 @@ class _Making:
         flags = self.lost[order].astype(np.int64)
         before = np.cumsum(flags) - flags
         self.lanes, starts = np.unique(lane[order], return_index=True)
-        generation[order] = before - np.repeat(before[starts], np.diff([*starts, order.size]))
-        self.most = int(generation.max(initial=0)) + 1
+        earlier = before - np.repeat(before[starts], np.diff([*starts, order.size]))  # losses of the lane
+        generation[order] = earlier
+        self.most = int((earlier + flags).max(initial=0)) + 1  # workers of a lane, with the one after the last loss
         first = self.spares + 1
         self.worker = np.where(self.in_lane, first + lane * self.most + generation, spare(self.service))
         self.worker[self.service == ABSENT] = 0

@@ -64,7 +64,12 @@ def plant(
                 "nothing-after-closing": "lost",
                 "given-back-first": "lost",
             }.get(rule, "usual")
-            at = int(next(pools[pool]))
+            at = next(pools[pool], None)
+            if at is None:
+                raise ValueError(
+                    f"{masks[pool].sum()} of the {life.requests} requests of {life.name} can be used to break {rule} and other "
+                    f"rules ({pool}), which is not enough; generate more rows or fewer breaches, or use another seed"
+                )
             fact = {name: int(values[at]) for name, values in facts.items()}
             number, stop, worker = fact["number"], fact["stopped"], fact["worker"]
             mine = {"number": number, "service": fact["service"], "client": fact["client"]}
