@@ -4,6 +4,9 @@ A backup is a directory with a copy of each store, of the access file and of the
 their checksums. The manifest is written last: a backup without one is not whole. Each store is copied in one read transaction of SQLite,
 so the copy is as the store was at one moment, whatever the broker does meanwhile. The journal is large and only grows: the manifest names
 its directory.
+
+A data directory is restored under another name, and gets its own name when all its files are on disk: a broker that found only some of
+them would begin without the others.
 """
 
 import contextlib
@@ -129,16 +132,33 @@ def restore(directory: Path, data: Path) -> Manifest:
     """Makes a data directory of a backup, whose files are checked first. Raises SettingError."""
     manifest = read_manifest(directory)
     _need_empty(data, "restore into a new directory")
+    place = data.resolve()  # it may be a symbolic link to an empty directory
+    if place.is_mount() or place == Path.cwd():
+        raise SettingError(
+            f"{data} is a mount point or the current directory, which cannot be replaced; restore into a new directory below it"
+        )
+    new = place.with_name(f".{place.name}.restoring")
+    if os.path.lexists(new):
+        raise SettingError(
+            f"{new} belongs to a restore that was killed or still runs; if none runs, remove it and restore again: rm -r {new}"
+        )
     for name, expected in manifest.files.items():
         path = directory / name
         if Path(name).name != name or not path.is_file() or _described(path) != expected:
             raise SettingError(f"{path} is missing or damaged: use another backup; nothing was restored")
     try:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in manifest.files:
-            _copy_file(directory / name, data / name)
+        new.mkdir(mode=0o700, parents=True)
+        try:
+            for name in manifest.files:
+                _copy_file(directory / name, new / name)
+            _sync(new)
+            new.rename(place)  # fails if files have appeared there
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
+        _sync(place.parent)
     except OSError as error:
-        raise SettingError(f"cannot restore {directory} to {data}: {remedy(error)}") from None
+        raise SettingError(f"cannot restore {directory} to {data} by way of {new}: {remedy(error)}") from None
     return manifest
 
 
@@ -206,11 +226,16 @@ def _written(path: Path) -> Iterator[Path]:
     except BaseException:
         new.unlink(missing_ok=True)
         raise
-    directory = os.open(path.parent, os.O_RDONLY)
+    _sync(path.parent)
+
+
+def _sync(directory: Path) -> None:
+    """Names in it are on disk when this returns."""
+    descriptor = os.open(directory, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(descriptor)
     finally:
-        os.close(directory)
+        os.close(descriptor)
 
 
 def _described(path: Path) -> BackedUpFile:

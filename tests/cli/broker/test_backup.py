@@ -1,10 +1,12 @@
 """``polydomo backup`` of real brokers, also while they are killed, and ``polydomo restore``."""
 
 import contextlib
+import errno
 import json
 import shutil
 import sqlite3
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -89,6 +91,97 @@ def test_a_backup_that_was_interrupted_or_changed_is_not_restored(tmp_path: Path
     assert "is not a whole backup" in complaint(
         run("restore", str(tmp_path / "backup"), "--data", str(tmp_path / "new"))
     )
+
+
+# Restores again and again, each time in a process that is killed before its next system call, until one comes to its end. Prints what is
+# there after each.
+KILLED_AT_EVERY_STEP = """
+import itertools, json, os, shutil, signal, sys
+from pathlib import Path
+from polydomo.errors import SettingError
+from polydomo.server.backup import restore
+
+source, data, exists = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "True"
+left = data.with_name(f".{data.name}.restoring")
+for last in itertools.count():
+    if exists:
+        data.mkdir()
+    child = os.fork()
+    if not child:
+        steps = itertools.count()
+
+        def step(frame, event, called):
+            if event == "c_call" and called.__module__ in ("posix", "_io") and next(steps) == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.setprofile(step)
+        restore(source, data)
+        os._exit(0)
+    whole = os.waitpid(child, 0)[1] == 0
+    names = sorted(path.name for path in data.iterdir()) if data.exists() else []
+    again = ""
+    if left.exists():
+        try:
+            restore(source, data)
+        except SettingError as error:
+            again = str(error)
+        shutil.rmtree(left)
+    if not names:
+        restore(source, data)
+    print(json.dumps({"whole": whole, "names": names, "again": again}))
+    shutil.rmtree(data)
+    if whole:
+        break
+"""
+
+
+@pytest.mark.parametrize("exists", [False, True], ids=["new", "empty"])
+def test_a_restore_that_is_killed_leaves_no_part_of_a_data_directory(tmp_path: Path, exists: bool) -> None:
+    (tmp_path / "data").mkdir()
+    for name in ("jobs.db", "memo.db"):
+        with contextlib.closing(sqlite3.connect(tmp_path / "data" / name)) as store:
+            store.execute("CREATE TABLE t (x)")
+    assert run("backup", str(tmp_path / "backup"), "--data", str(tmp_path / "data")).returncode == 0
+    words = [sys.executable, "-c", KILLED_AT_EVERY_STEP, str(tmp_path / "backup"), str(tmp_path / "new"), str(exists)]
+    killed = subprocess.run(words, capture_output=True, text=True, env=environment(), check=False)
+    assert killed.returncode == 0, killed.stderr
+    found = [json.loads(line) for line in killed.stdout.splitlines()]
+    assert found[-1]["whole"] and not any(one["whole"] for one in found[:-1])
+    for one in found:
+        assert one["names"] in ([], ["jobs.db", "memo.db"]), one
+    refused = {one["again"] for one in found if one["again"]}
+    left = tmp_path / ".new.restoring"
+    assert refused == {
+        f"{left} belongs to a restore that was killed or still runs; if none runs, remove it and restore again: rm -r {left}"
+    }
+
+
+def test_a_restore_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Broker(tmp_path / "data"):
+        pass
+    assert run("backup", "backup", "--data", "data", cwd=tmp_path).returncode == 0
+    copy = backup._copy_file
+
+    def full(path: Path, to: Path) -> None:
+        copy(path, to)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(backup, "_copy_file", full)
+    with pytest.raises(SettingError, match="the disk is full"):
+        backup.restore(tmp_path / "backup", tmp_path / "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "data"]
+
+
+def test_a_restore_goes_to_where_a_link_points_and_not_into_the_current_directory(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data"):
+        pass
+    assert run("backup", "backup", "--data", "data", cwd=tmp_path).returncode == 0
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk")
+    here = run("restore", "../backup", "--data", ".", cwd=tmp_path / "disk")
+    assert "restore into a new directory below it" in complaint(here)
+    assert run("restore", "backup", "--data", "link", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "disk" / "jobs.db").is_file()
 
 
 def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path) -> None:
