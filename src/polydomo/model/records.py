@@ -466,6 +466,10 @@ class Session(LinkHandler):
         """The principal that caused a request of this session."""
         return self.principal
 
+    def counts_as(self, request: Request) -> str:
+        """The protocol under which a request of this session is counted."""
+        return self.counted_as
+
     def asked_by(self) -> "Session":
         """The session that caused its requests: another one if it sends runs that clients' requests wait for."""
         return self

@@ -3,6 +3,7 @@
 import pytest
 
 from polydomo.broker.broker import Broker
+from polydomo.broker.observe import figures
 from polydomo.limits import RELAY_AGAIN
 from polydomo.model.name_patterns import PatternMap, chosen
 from polydomo.model.records import PARKED, Request
@@ -81,6 +82,52 @@ def test_a_request_with_the_guarantee_is_stored_by_process_0() -> None:
     world.sync()
     assert client.answers == [(1, "ok", b"result")]
     assert world.second.notes.outcomes[asked.number] == "ok"
+
+
+def counted(nodes: list[Node]) -> tuple[object, int, int]:
+    """What all processes together answered, and have open, and the points of their histories."""
+    answered = sum([int(str(figures.totals(node.broker)["answered"])) for node in nodes])
+    requests = 0
+    for node in nodes:
+        history = node.broker.history
+        node.broker.monitor.fold()
+        history.fold()
+        history.sample(history.step + 1)
+        history.finish()
+        requests += sum(history.broker.requests)
+    return answered, sum([figures.open_requests(node.broker) for node in nodes]), requests
+
+
+@pytest.mark.parametrize("process", [0, 1])
+def test_a_durable_request_is_counted_once(process: int) -> None:
+    world = World()
+    nodes = [world.first, world.second]
+    client, worker = nodes[process].peer(), nodes[process].worker(b"s", credit=9)
+    world.net.settle()
+    guaranteed(client)
+    world.sync()
+    assert counted(nodes) == (0, 1, 0)
+    worker.final(b"result")
+    world.sync()
+    assert client.answers == [(1, "ok", b"result")]
+    assert counted(nodes) == (1, 0, 1)
+    tallies = {(name, protocol) for node in nodes for name, protocol in node.broker.tallies.table}
+    assert {(b"s", "plain"), (b"s", "durable")} <= tallies, "the attempt has a tally of its own, for /metrics"
+    rows = [figures.traffic(node.broker, service) for node in nodes for service in node.broker.services.values()]
+    assert sum([int(str(row["answered"])) for row in rows]) == 1
+
+
+def test_a_failed_durable_request_is_one_error() -> None:
+    world = World()
+    client, worker = world.first.peer(), world.first.worker(b"s")
+    world.net.settle()
+    guaranteed(client)
+    world.sync()
+    worker.fail("failed", "no such file")
+    world.sync()
+    assert figures.totals(world.first.broker)["failed"] == {"failed": 1}
+    (group,) = world.first.broker.errors.of(b"s")
+    assert (group.count, group.protocol) == (1, "plain")
 
 
 def test_a_service_of_the_setting_is_durable_and_others_are_not() -> None:

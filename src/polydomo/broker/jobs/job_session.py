@@ -8,6 +8,7 @@ from polydomo.broker.jobs import job as states
 from polydomo.broker.jobs.events import JobEvent
 from polydomo.broker.jobs.job import Job
 from polydomo.broker.jobs.policy import JobListener
+from polydomo.broker.observe.tallies import DURABLE
 from polydomo.broker.state import State
 from polydomo.model import principals
 from polydomo.model.broker_api import BrokerApi
@@ -35,11 +36,17 @@ class JobSession(ProtocolSession):
         self.on_due: Callable[[Request], None] | None = None
         self.on_partial: Callable[[Request, Body], None] | None = None
         self.on_progress: Callable[[Request, float, str], None] | None = None
+        self.counted_as = ""  # each attempt as ``counts_as`` says
         self.may_request = False  # every request passes ``admission.resolve``, which sets the number of the attempt
         self.ended: list[tuple[Request, str, str, Body]] = []  # attempts, and how they ended, in this turn
 
     def origin_of(self, request: Request) -> str:
         return request.ref.principal if isinstance(request.ref, Job) else ""
+
+    def counts_as(self, request: Request) -> str:
+        """An attempt of the job of a client's durable request stands for that request."""
+        job = request.ref
+        return DURABLE if isinstance(job, Job) and job.origin == states.REQUEST else self.protocol
 
     def send_partial(self, request: Request, body: Body) -> None:
         if self.on_partial is not None:

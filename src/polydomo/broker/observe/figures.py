@@ -9,7 +9,7 @@ from collections.abc import Callable
 from polydomo.broker.catalog.catalog import Catalog
 from polydomo.broker.observe import states
 from polydomo.broker.observe.histogram import Counts, Tally, add, quantile
-from polydomo.broker.observe.tallies import STANDING_IN
+from polydomo.broker.observe.tallies import DURABLE, STANDING_IN
 from polydomo.broker.requests import queues
 from polydomo.broker.state import State
 from polydomo.limits import MAX_LISTED, MONITOR_EVENTS, MONITOR_SHOWN
@@ -117,8 +117,14 @@ def connections(state: State) -> int:
 
 
 def open_requests(state: State) -> int:
-    """Requests of clients of this process."""
-    return sum(len(session.requests) for session in state.sessions if not session.is_sibling)
+    """Requests of clients of this process, and attempts of jobs that were submitted as jobs."""
+    found = 0
+    for session in state.sessions:
+        if session.counted_as:
+            found += len(session.requests) if session.counted_as not in STANDING_IN else 0
+        else:
+            found += sum([session.counts_as(request) not in STANDING_IN for request in session.requests])
+    return found
 
 
 def workers(state: State) -> "dict[str, int]":
@@ -179,6 +185,8 @@ def traffic(state: State, service: Service) -> Row:
     first = oldest(state, service)
     answered = failed = 0  # of requests that stand for those of clients
     for protocol in STANDING_IN:
+        if protocol == DURABLE:
+            continue  # the client's request waits for its job, not at the service: the attempts count there
         tally = state.tallies.table.get((service.name, protocol))
         if tally is not None:
             answered += tally.answered + len(tally.fresh)

@@ -6,9 +6,10 @@ from polydomo.model.records import Service
 from polydomo.model.shared_run import KEYED, MEMOISED
 
 CROSSED = "process"  # the protocol of requests that came from another process of the broker
+DURABLE = "durable"  # attempts of the jobs that clients' durable requests became
 
 # Protocols of requests that stand for requests of clients, which are counted themselves: here, or by the process whose client asked.
-STANDING_IN = (CROSSED, KEYED, MEMOISED)
+STANDING_IN = (CROSSED, KEYED, MEMOISED, DURABLE)
 
 Key = tuple[bytes, str]  # service, client protocol
 

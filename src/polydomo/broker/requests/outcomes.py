@@ -32,11 +32,12 @@ def end(state: State, request: Request, outcome: str, reason: str) -> None:
         try:
             service.new_durations[session.counted_as].append(state.now - request.accepted)
         except KeyError:
-            state.tallies.tally(service, session.counted_as).fresh.append(state.now - request.accepted)
+            state.tallies.tally(service, session.counts_as(request)).fresh.append(state.now - request.accepted)
     else:
         service.failed += 1
-        state.tallies.tally(service, session.counted_as).fail(outcome)
-        if session.counted_as not in STANDING_IN:
+        protocol = session.counts_as(request)
+        state.tallies.tally(service, protocol).fail(outcome)
+        if protocol not in STANDING_IN:
             state.errors.add(request, request.worker, outcome, reason, state.now)
     if state.records_requests:
         state.recorder.ended(request)
