@@ -32,6 +32,15 @@ def took(microseconds: int) -> str:
     return span(microseconds)
 
 
+def framed_size(count: int) -> str:
+    """The size of a body with its framing, which the journal records: 2 or 9 bytes more for each frame than what was sent.
+
+    >>> framed_size(5)
+    '5 B framed'
+    """
+    return f"{size(count)} framed"
+
+
 def size(count: int) -> str:
     """
     >>> [size(n) for n in (12, 4096, 5_500_000, 12_638_259_200)]

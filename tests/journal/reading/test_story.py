@@ -47,10 +47,10 @@ def test_a_wait_has_its_reason() -> None:
     assert second.jobs
     story = story_from(recorder, 3)
     assert texts(story) == [
-        "c3 (scripted, scripted) called `resize`, 7 B",
+        "c3 (scripted, scripted) called `resize`, 7 B framed",
         "queued: both workers of `resize` were busy",
         "waited 2.1 s: both workers of `resize` were busy; dispatched to w1 (scripted, scripted)",
-        "w1 answered after 400 ms, 16 B; delivered to c3",
+        "w1 answered after 400 ms, 16 B framed; delivered to c3",
     ]
     assert story.head == "to `resize`: answered after 2.5 s, waited 2.1 s, ran 400 ms"
     assert [step.after for step in story.steps] == [0.0, 0.0, 2.1, 2.5]
@@ -114,7 +114,7 @@ def test_partials_are_counted() -> None:
     worker.part(b"a")
     worker.part(b"b")
     worker.answer()
-    assert texts(story_from(recorder))[2:4] == ["partial 1 from w1, 3 B", "partial 2 from w1, 3 B"]
+    assert texts(story_from(recorder))[2:4] == ["partial 1 from w1, 3 B framed", "partial 2 from w1, 3 B framed"]
 
 
 def test_of_level_requests_there_is_the_record_and_what_was_rare() -> None:
@@ -181,7 +181,7 @@ def test_a_request_that_joined_another_says_so() -> None:
     joined = texts(story_from(recorder, 3))
     assert "joins the run under the key `photo-7`: request #2 runs" in joined
     run = texts(story_from(recorder, 2))
-    assert any(text.endswith("(keyed, scripted) called `resize`, 5 B") for text in run), run
+    assert any(text.endswith("(keyed, scripted) called `resize`, 5 B framed") for text in run), run
     assert any(text.startswith("w1 answered") for text in run)
 
 
@@ -201,8 +201,8 @@ def test_a_reply_that_was_not_sent_is_not_called_delivered() -> None:
                 client.close()
             worker.say(*HEAD, b"REPLY", b"x", b"done", worker.hear()[-1][3])
         assert [texts(story_from(recorder, number))[-1] for number in (1, 2, 3, 4)] == [
-            "w1 answered, 6 B; not sent to c2: the client did not request a reply",
-            "w1 answered, 6 B; delivered to c2",
-            "w1 answered, 6 B; delivered to c2",
-            "w1 answered, 6 B; not sent to c2: the client has disconnected",
+            "w1 answered, 6 B framed; not sent to c2: the client did not request a reply",
+            "w1 answered, 6 B framed; delivered to c2",
+            "w1 answered, 6 B framed; delivered to c2",
+            "w1 answered, 6 B framed; not sent to c2: the client has disconnected",
         ]

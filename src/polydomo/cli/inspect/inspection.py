@@ -418,7 +418,7 @@ REQUESTS = [
     PrintedColumn("for", right=True),
     PrintedColumn("age", right=True, spare=2),
     PrintedColumn("attempts", right=True),
-    PrintedColumn("size", right=True, spare=3),
+    PrintedColumn("framed size", right=True, spare=3),
     PrintedColumn("progress", spare=4),
     PrintedColumn("why", folds=True),
 ]

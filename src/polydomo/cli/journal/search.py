@@ -199,8 +199,8 @@ FOUND = [
     PrintedColumn("took", right=True),
     PrintedColumn("waited", right=True, spare=1),
     PrintedColumn("workers", right=True, spare=3),
-    PrintedColumn("size", right=True, spare=4),
-    PrintedColumn("reply", right=True, spare=5),
+    PrintedColumn("framed size", right=True, spare=4),
+    PrintedColumn("framed reply", right=True, spare=5),
     PrintedColumn("client", spare=2),
     PrintedColumn("reason", folds=True),
 ]

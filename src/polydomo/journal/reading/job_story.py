@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import schema
-from polydomo.journal.quantities import counted, size, took
+from polydomo.journal.quantities import counted, framed_size, took
 from polydomo.journal.reading.story import Step, Story
 from polydomo.model.outcomes import OK
 
@@ -58,13 +58,13 @@ def _event(row: Row) -> str:
         client = f" by {row['principal']}" if row["principal"] else ""
         plan = f" by the schedule {row['schedule']}" if row["schedule"] else ""
         key = f", key {row['key']}" if row["key"] else ""
-        return f"submitted{client}{plan} for `{row['service']}`, {size(row['size'])}{key}; stored"
+        return f"submitted{client}{plan} for `{row['service']}`, {framed_size(row['size'])}{key}; stored"
     if event == "retry":
         return f"attempt {row['attempt']} {_failed(row)}; the next one in {took(row['wait_us'])}"
     if event == "fired":
         return f"the schedule {row['schedule']} fired, due at {row['created']:%Y-%m-%d %H:%M:%S}"
     if event == "done":
-        return f"done: the result is stored, {size(row['size'])}"
+        return f"done: the result is stored, {framed_size(row['size'])}"
     if event == "dead":
         return f"dead: {_failed(row)}"
     if event == "cancelled":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import schema
 from polydomo.journal.ids import RequestId, run_name
-from polydomo.journal.quantities import counted, size, took
+from polydomo.journal.quantities import counted, framed_size, took
 from polydomo.model.outcomes import FAILED, OK
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class _StoryBuilder:
     def _accepted(self, row: Row) -> str:
         self.waits_since = row["time"]
         self.why = "the reason is not recorded at level requests" if row["workers"] == NOT_RECORDED else ""
-        return f"{_client(row)} called `{row['service']}`, {size(row['size'])}"
+        return f"{_client(row)} called `{row['service']}`, {framed_size(row['size'])}"
 
     def _queued(self, row: Row) -> str:
         self.waits_since = row["time"]
@@ -175,7 +175,7 @@ class _StoryBuilder:
 
     def _partial(self, row: Row) -> str:
         self.partials += 1
-        return f"partial {self.partials} from w{row['worker']}, {size(row['size'])}"
+        return f"partial {self.partials} from w{row['worker']}, {framed_size(row['size'])}"
 
     def _late(self, row: Row) -> str:
         return (
@@ -203,7 +203,7 @@ class _StoryBuilder:
         had = _between(self.held_since, row["time"])
         ran = f" after {took(had)}" if had else ""
         sent = f"not sent to c{row['client']}: {row['reason']}" if row["reason"] else f"delivered to c{row['client']}"
-        return f"w{row['worker']} answered{ran}, {size(row['size'])}; {sent}"
+        return f"w{row['worker']} answered{ran}, {framed_size(row['size'])}; {sent}"
 
     def _failed(self, row: Row) -> str:
         waited = _between(self.waits_since, row["time"])

@@ -40,7 +40,7 @@ export function finishedRequests(caption, { without = [], slowest = false, nothi
       { key: "client", title: "Client", wide: true, cell: (row) => row.principal || row.client },
       { key: "worker", title: "Worker", wide: true, cell: (row) => row.worker },
       { key: "client_id", title: "Client's id", wide: true, extra: true, cell: (row) => printable(row.client_id || "").slice(0, 20) },
-      { key: "request_bytes", title: "Size", number: true, wide: true, extra: true, cell: (row) => bytes(row.request_bytes) },
+      { key: "request_bytes", title: "Framed size", number: true, wide: true, extra: true, cell: (row) => bytes(row.request_bytes) },
       { key: "attempts", title: "Attempts", number: true, wide: true, extra: true, cell: (row) => count(row.attempts) },
     ].filter((column) => !without.includes(column.key)),
   });

@@ -60,7 +60,7 @@ function details(found) {
     ["Principal", found.principal],
     ["Group", found.group],
     ["Worker", found.worker],
-    ["Size", found.request_bytes ? bytes(found.request_bytes) : ""],
+    ["Framed size", found.request_bytes ? bytes(found.request_bytes) : ""],
     ["Job", found.job ? jobLink(found.job) : ""],
     ["Trace", found.trace ? h("span", { class: "mono" }, found.trace) : ""],
   ]);
