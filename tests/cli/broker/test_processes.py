@@ -197,7 +197,8 @@ def test_durable_requests_are_durable_at_every_process(tmp_path: Path) -> None:
                 assert client.call("kept", f"k {number}").text == f"k {number}"
         with Client(broker.url, timeout=PATIENCE) as client:
             assert client.call("echo", "plain").text == "plain"
-        assert broker.ask("status")["jobs"]["done"] == 12
+        status = broker.ask("status")
+        assert (status["jobs"]["done"], status["answered"], status["open_requests"]) == (12, 13, 0)
         os.kill(pids(broker)[0], signal.SIGKILL)
         with Client(broker.url, timeout=PATIENCE, retries=5) as client:  # waits until process 0 is back
             assert client.call("kept", "again").text == "again"
