@@ -161,7 +161,7 @@ def skipped_twice(stack: ExitStack) -> None:
     swap(stack, FlowChange, "end", make)
 
 
-@mutant("a node that is skipped is released as well", first=39)
+@mutant("a node that is skipped is released as well", first=58)
 def skipped_and_released(stack: ExitStack) -> None:
     def make(end: Any) -> Any:
         def mutated(self: FlowChange, node: NodeRow, state: str, when: float) -> NodeEnd:
@@ -259,12 +259,12 @@ def reused_and_run(stack: ExitStack) -> None:
     swap(stack, Memoiser, "serve", make)
 
 
-@mutant("what a transaction released that was rolled back is kept", first=39)
+@mutant("what a transaction released that was rolled back is kept", first=49)
 def rolled_back_release_kept(stack: ExitStack) -> None:
     swap(stack, Finish, "forget", lambda forget: lambda self: None)
 
 
-@mutant("a slice of a flow that failed alone is not put again")
+@mutant("a slice of a flow that failed alone is not put again", first=31)
 def failed_slice_forgotten(stack: ExitStack) -> None:
     swap(
         stack,

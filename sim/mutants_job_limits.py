@@ -41,7 +41,7 @@ def stale_leader_starts(stack: ExitStack) -> None:
     swap(stack, DiskStore, "holds_lease", lambda holds: lambda self: True)
 
 
-@mutant("a job that has ended keeps its place in the limit")
+@mutant("a job that has ended keeps its place in the limit", first=2)
 def place_kept(stack: ExitStack) -> None:
     def make(returned: Any) -> Any:
         def mutated(self: WaitingJobs, job: Job) -> None:

@@ -80,7 +80,7 @@ def parts_of_a_failed_attempt(stack: ExitStack) -> None:
     swap(stack, JobParts, "succeeded", lambda succeeded: lambda self, job: None)
 
 
-@mutant("a new leader counts the attempts with parts from the beginning", first=34)
+@mutant("a new leader counts the attempts with parts from the beginning", first=54)
 def attempts_forgotten(stack: ExitStack) -> None:
     swap(stack, MemoryBackend, "_last_attempt", lambda last: lambda self, id: 0)
 
