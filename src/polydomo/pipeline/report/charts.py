@@ -1,7 +1,7 @@
 """The charts of the report. Each is a function from numbers to SVG, or to HTML if its text must stay readable on a phone."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from polydomo.pipeline.report.escape import escape
 from polydomo.pipeline.report.svg import (
@@ -57,13 +57,8 @@ def lines(times: Series, step: float, series: Mapping[str, Series], label: str) 
     if not times or not values:
         return nothing(label)
     across = TimeScale(times, step, LEFT, WIDTH - RIGHT)
-    up = Scale(
-        10 ** math.floor(math.log10(min(values))),
-        10 ** math.ceil(math.log10(max(values))),
-        HEIGHT - BOTTOM,
-        TOP,
-        log=True,
-    )
+    low, high = 10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))
+    up = Scale(low, high, HEIGHT - BOTTOM, TOP, log=True)
     out = [time_axis(across), value_axis(up, "us")]
     for number, (name, row) in enumerate(series.items()):
         stretch: list[tuple[float, float]] = []
@@ -122,11 +117,14 @@ def _strength(number: float, most: float) -> float:
 def _shades(most: float) -> str:
     """The legend of a heat map."""
     numbers = [10.0**n for n in range(math.ceil(math.log10(max(most, 1)))) if 10**n < most * 0.7]
-    shown = "".join(
-        f'<span><i class="shade" style="opacity:{_strength(number, most):.2f}"></i>{full(number)}</span>'
-        for number in [*numbers, most]
-    )
-    return f'<p class="soft legend">requests per cell: {shown}</p>'
+    marks = ((f'class="shade" style="opacity:{_strength(n, most):.2f}"', full(n)) for n in [*numbers, most])
+    return legend(marks, "requests per cell: ")
+
+
+def legend(marks: Iterable[tuple[str, str]], head: str = "") -> str:
+    """What the marks of a chart mean: the attributes of each mark, and its text."""
+    spans = "".join(f"<span><i {attributes}></i>{escape(words)}</span>" for attributes, words in marks)
+    return f'<p class="soft legend">{head}{spans}</p>'
 
 
 def bars(rows: Sequence[tuple[str, float, str, bool]]) -> str:
@@ -157,8 +155,8 @@ def waterfall(parts: Sequence[tuple[str, float, float, str]], longest: float, la
     drawn = ""
     for kind, start, end, words in parts:
         place = f"left:{across(start):.2f}%;width:{across(end) - across(start):.2f}%"
-        drawn += f'<i class="w-{kind}" title="{escape(words, quote=True)}" style="{place}"></i>'
-    return f'<div class="fall" role="img" aria-label="{escape(label, quote=True)}">{drawn}</div>'
+        drawn += f'<i class="w-{kind}" title="{escape(words)}" style="{place}"></i>'
+    return f'<div class="fall" role="img" aria-label="{escape(label)}">{drawn}</div>'
 
 
 def graph(edges: Sequence[tuple[str, str, str, float, str]], label: str) -> str:
@@ -167,19 +165,18 @@ def graph(edges: Sequence[tuple[str, str, str, float, str]], label: str) -> str:
     ``asks`` leads from a client to a service, ``serves`` from a service to a worker, ``passes`` from a service to a service.
     """
     ends = {"asks": (0, 1), "serves": (1, 2), "passes": (1, 1)}
-    drawn = [edge for edge in edges if edge[0] in ends]
-    if not drawn:
+    if not edges:
         return nothing(label)
     columns: list[dict[str, float]] = [{}, {}, {}]
-    for kind, source, target, number, _ in drawn:
+    for kind, source, target, number, _ in edges:
         for side, name in zip(ends[kind], (source, target), strict=True):
             share = number if (kind, side) in (("asks", 0), ("asks", 1), ("serves", 2)) else 0.0
             columns[side][name] = columns[side].get(name, 0.0) + share
     height = 30 * max(len(column) for column in columns) + 20
-    place = _places(columns, drawn, ends, height)
-    most = max(number for *_, number, _ in drawn)
+    place = _places(columns, edges, ends, height)
+    most = max(number for *_, number, _ in edges)
     out: list[str] = []
-    for kind, source, target, number, words in drawn:
+    for kind, source, target, number, words in edges:
         a, b = ends[kind]
         y1, y2 = place[a][source], place[b][target]
         x1, x2 = _XS[a] + _HALF, _XS[b] - _HALF
@@ -192,14 +189,10 @@ def graph(edges: Sequence[tuple[str, str, str, float, str]], label: str) -> str:
     for i, column in enumerate(place):
         for name, y in column.items():
             tooltip = title(f"{name}: {full(columns[i][name])}")
-            out.append(
-                tag("rect", tooltip, x=_XS[i] - _HALF, y=y - 11, width=2 * _HALF, height=22, rx=5, class_="node")
-            )
-            out.append(
-                text(
-                    _XS[i], y + 4, name if len(name) < 30 else name[:28] + "…", class_="node-name", text_anchor="middle"
-                )
-            )
+            box = {"x": _XS[i] - _HALF, "y": y - 11, "width": 2 * _HALF, "height": 22, "rx": 5}
+            short = name if len(name) < 30 else name[:28] + "…"
+            out.append(tag("rect", tooltip, **box, class_="node"))
+            out.append(text(_XS[i], y + 4, short, class_="node-name", text_anchor="middle"))
     return picture("".join(out), label, WIDE, height)
 
 
@@ -224,8 +217,6 @@ def _places(
         order = sorted(
             column, key=lambda name: (pull[name][0] / pull[name][1] if pull[name][1] else height, -column[name], name)
         )
-        if i == 0:
-            order = sorted(column, key=lambda name: (-column[name], name))
         gap = (height - 20) / max(len(column), 1)
         place.append({name: 10 + gap * (j + 0.5) for j, name in enumerate(order)})
     return place

@@ -5,7 +5,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from polydomo.pipeline.report import charts
-from polydomo.pipeline.report.data import Audit, FailureView, FlowsView, JobsView, Report, ServiceView, Slow, WorkerView
+from polydomo.pipeline.report.data import (
+    Audit,
+    Edge,
+    FailureView,
+    FlowsView,
+    JobsView,
+    JobView,
+    Report,
+    ServiceView,
+    Slow,
+    WorkerView,
+)
 from polydomo.pipeline.report.escape import escape
 from polydomo.pipeline.report.svg import WIDE, duration, full, percent
 
@@ -21,15 +32,15 @@ def render(report: Report, title: str = "polydomo") -> str:
         *(f'<p class="warn">{escape(note)}</p>' for note in report.notes),
         figures(report),
         traffic(report.services),
-        *_section("Services", [service(view) for view in report.services], "cards"),
-        *_section("Who calls what", [_topology(report)]),
-        *_section("Workers", [workers(report.workers)]),
-        *(_section("Durable jobs", [jobs(report.jobs)]) if report.jobs.services or report.jobs.schedules else []),
-        *(_section("Flows", [flows(report.flows)]) if report.flows.count else []),
-        *_section("Failures", [failures(report.failures)]),
-        *_section("Slowest requests", [slowest(report.slowest)]),
-        *_section("Audit", [audit(report.audit)]),
-        *(_section("Tables of your own", [own_tables(report)]) if report.own_tables else []),
+        _section("Services", "".join(map(service, report.services)), ' class="cards"'),
+        _section("Who calls what", _topology(report.edges)),
+        _section("Workers", workers(report.workers)),
+        _section("Durable jobs", jobs(report.jobs)) if report.jobs.services or report.jobs.schedules else "",
+        _section("Flows", flows(report.flows)) if report.flows.count else "",
+        _section("Failures", failures(report.failures)),
+        _section("Slowest requests", slowest(report.slowest)),
+        _section("Audit", audit(report.audit)),
+        _section("Tables of your own", own_tables(report)) if report.own_tables else "",
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -37,8 +48,8 @@ def render(report: Report, title: str = "polydomo") -> str:
     )
 
 
-def _section(name: str, content: Sequence[str], kind: str = "") -> list[str]:
-    return [f"<h2>{escape(name)}</h2>", f'<div class="{kind}">' if kind else "<div>", *content, "</div>"]
+def _section(name: str, content: str, attributes: str = "") -> str:
+    return f"<h2>{escape(name)}</h2><div{attributes}>{content}</div>"
 
 
 def _span(report: Report) -> str:
@@ -66,11 +77,8 @@ def result_of(found: Audit) -> tuple[str, str, str]:
     if found.unchecked:
         left = len(found.unchecked)
         need = "1 rule needs" if left == 1 else f"{left} rules need"
-        return (
-            "thin",
-            "No broken rule was found.",
-            f"{found.checked} rules were checked; {need} a higher journal level.",
-        )
+        words = f"{found.checked} rules were checked; {need} a higher journal level."
+        return "thin", "No broken rule was found.", words
     return "kept", "No rule was broken.", f"All {found.checked} rules were checked on every row of the journal."
 
 
@@ -89,8 +97,8 @@ def figures(report: Report) -> str:
         ("answered", percent(answered / (answered + failed)) if answered + failed else "–"),
         ("failed", full(failed)),
         *([("cancelled by clients", full(gone))] if gone else []),
-        ("services", full(report.service_count or len(report.services))),
-        ("workers", full(report.worker_count or len(report.workers))),
+        ("services", full(report.service_count)),
+        ("workers", full(report.worker_count)),
     ]
     return f'<div class="figures">{"".join(f"<div class=figure><b>{escape(b)}</b>{escape(a)}</div>" for a, b in shown)}</div>'
 
@@ -121,13 +129,11 @@ def _either(wide: str, narrow: str) -> str:
 
 
 def _key(outcomes: Iterable[str]) -> str:
-    spans = "".join(f'<span><i style="background:{_colour(name)}"></i>{escape(name)}</span>' for name in outcomes)
-    return f'<p class="soft legend">{spans}</p>'
+    return charts.legend((f'style="background:{_colour(name)}"', name) for name in outcomes)
 
 
 def _lines_key(names: Iterable[str]) -> str:
-    spans = "".join(f'<span><i class="swatch-{i}"></i>{escape(name)}</span>' for i, name in enumerate(names))
-    return f'<p class="soft legend">{spans}</p>'
+    return charts.legend((f'class="swatch-{i}"', name) for i, name in enumerate(names))
 
 
 def service(view: ServiceView) -> str:
@@ -174,24 +180,20 @@ def _colour(outcome: str) -> str:
     return f"var({colours.get(outcome, '--violet' if outcome in ('refused', 'too-large') else '--bad')})"
 
 
-def _topology(report: Report) -> str:
-    edges = []
-    for edge in report.edges:
-        failed = f", {full(edge.failed)} failed" if edge.failed else ""
-        edges.append((edge.kind, edge.source, edge.target, float(edge.count), f"p50 {duration(edge.p50)}{failed}"))
-    bridges = [
-        f"{source} to {target}: {full(number)} ({words})"
-        for kind, source, target, number, words in edges
-        if kind == "bridges"
-    ]
+def _topology(edges: Sequence[Edge]) -> str:
+    def words(e: Edge) -> str:
+        return f"p50 {duration(e.p50)}" + (f", {full(e.failed)} failed" if e.failed else "")
+
+    bridges = [f"{e.source} to {e.target}: {full(e.count)} ({words(e)})" for e in edges if e.kind == "bridges"]
     over = f'<p class="soft">Over bridges: {escape("; ".join(bridges))}</p>' if bridges else ""
     rows = [
-        (f"{e.source} → {e.target}", _EDGES[e.kind], full(e.count), full(e.failed), duration(e.p50))
-        for e in report.edges
+        (f"{e.source} → {e.target}", _EDGES[e.kind], e.count, e.failed, duration(e.p50))
+        for e in edges
         if e.kind in _EDGES
     ]
     narrow = table(("edge", "", "#requests", "#failed", "#p50"), rows)
-    picture = charts.graph(edges, "clients, services and workers")
+    drawn = [(e.kind, e.source, e.target, float(e.count), words(e)) for e in edges if e.kind in _EDGES]
+    picture = charts.graph(drawn, "clients, services and workers")
     heads = '<p class="columns soft"><span>clients</span><span>services</span><span>workers</span></p>'
     return f'<div class="card wide">{_either(heads + picture, narrow)}{over}</div>'
 
@@ -200,62 +202,39 @@ _EDGES = {"asks": "client to service", "serves": "service to worker", "passes": 
 
 
 def workers(views: Sequence[WorkerView]) -> str:
-    rows = [
-        (
-            f"{view.name} {view.service}",
-            view.utilisation,
-            f"{percent(view.utilisation)} busy{f', {view.outlier}' if view.outlier else ''}",
-            bool(view.outlier),
-        )
-        for view in views[:40]
-    ]
+    if not views:
+        return '<p class="soft">There were no workers.</p>'
+    bars = []
+    for v in views[:40]:
+        words = f"{percent(v.utilisation)} busy{f', {v.outlier}' if v.outlier else ''}"
+        bars.append((f"{v.name} {v.service}", v.utilisation, words, bool(v.outlier)))
     body = table(
         ("worker", "service", "protocol", "#answered", "#p50", "#p50 of the others", "#lost", "#late replies"),
         (
-            (
-                v.name,
-                v.service,
-                v.protocol,
-                full(v.answered),
-                duration(v.p50),
-                duration(v.fellows_p50) if v.fellows_p50 else "–",
-                str(v.lost),
-                str(v.stale),
-            )
-            for v in views[:200]
+            (v.name, v.service, v.protocol, v.answered, duration(v.p50), _known(v.fellows_p50), v.lost, v.stale)
+            for v in views
         ),
     )
-    if not rows:
-        return '<p class="soft">There were no workers.</p>'
-    return f'<div class="card"><h3>Utilisation</h3>{charts.bars(rows)}</div>{body}'
+    return f'<div class="card"><h3>Utilisation</h3>{charts.bars(bars)}</div>{body}'
+
+
+def _known(us: float) -> str:
+    """A duration; 0 is none."""
+    return duration(us) if us else "–"
 
 
 def jobs(view: JobsView) -> str:
     """Jobs by service, dead jobs by reason, and schedules."""
     services = table(
         ("service", "#accepted", "#done", "#dead", "#cancelled", "#open", "#retries", "#mean backoff", "#p50", "#p99"),
-        (
-            (
-                v.service,
-                full(v.accepted),
-                full(v.done),
-                full(v.dead),
-                full(v.cancelled),
-                full(v.open),
-                full(v.retries),
-                duration(v.backoff / v.retries) if v.retries else "–",
-                duration(v.p50) if v.p50 else "–",
-                duration(v.p99) if v.p99 else "–",
-            )
-            for v in view.services
-        ),
+        map(_job, view.services),
     )
     dead = "".join(
         f"<li><b>{escape(d.outcome)}</b> {escape(d.service)}: {escape(d.reason)} "
         f'<span class="soft">({times(d.count)}, such as <code>{escape(d.example)}</code>)</span></li>'
         for d in view.dead
     )
-    plans = table(("schedule", "#runs", "#skipped"), ((p.name, full(p.fired), full(p.skipped)) for p in view.schedules))
+    plans = table(("schedule", "#runs", "#skipped"), ((p.name, p.fired, p.skipped) for p in view.schedules))
     led = f", {times(view.leaders)} a broker began to lead" if view.leaders > 1 else ""
     return "".join(
         (
@@ -267,22 +246,18 @@ def jobs(view: JobsView) -> str:
     )
 
 
+def _job(v: JobView) -> tuple[str | int, ...]:
+    backoff = duration(v.backoff / v.retries) if v.retries else "–"
+    counts = v.accepted, v.done, v.dead, v.cancelled, v.open, v.retries
+    return v.service, *counts, backoff, _known(v.p50), _known(v.p99)
+
+
 def flows(view: FlowsView) -> str:
     """Flows by name, and the slowest runs with the nodes that determined how long they took."""
     names = table(
         ("flow", "#runs", "#done", "#failed", "#cancelled", "#nodes", "#p50", "#p99", "critical path"),
         (
-            (
-                v.name,
-                full(v.runs),
-                full(v.done),
-                full(v.failed),
-                full(v.cancelled),
-                full(v.nodes),
-                duration(v.p50),
-                duration(v.p99),
-                ", ".join(f"{service} {share:.0%}" for service, share in v.parts) or "–",
-            )
+            (v.name, v.runs, v.done, v.failed, v.cancelled, v.nodes, duration(v.p50), duration(v.p99), _path(v.parts))
             for v in view.flows
         ),
     )
@@ -297,6 +272,10 @@ def flows(view: FlowsView) -> str:
         f'<p class="soft">{full(view.count)} runs ended. The critical path of a run leads from the node that ended last to the one that it '
         f"waited for longest, and so on: its services determined how long the run took.</p>{names}<h3>Slowest runs</h3>{runs}"
     )
+
+
+def _path(parts: Iterable[tuple[str, float]]) -> str:
+    return ", ".join(f"{service} {share:.0%}" for service, share in parts) or "–"
 
 
 def _step(step: tuple[str, str, float], total: float) -> tuple[str, ...]:
@@ -321,14 +300,14 @@ def slowest(found: Sequence[Slow]) -> str:
         return '<p class="soft">None.</p>'
     longest = max(slow.total for slow in found)
     kinds = (("wait", "in the queue"), ("run", "with a worker"), ("lost", "with a worker that was lost"))
-    legend = "".join(f'<span><i class="w-{kind}"></i>{words}</span>' for kind, words in kinds)
+    legend = charts.legend((f'class="w-{kind}"', words) for kind, words in kinds)
     rows = "".join(
         f"<div class=slow><p><code>{escape(slow.request)}</code> {escape(slow.service)}, {duration(slow.total)}, {escape(slow.outcome)}</p>"
         + charts.waterfall(slow.parts, longest, f"the life of {slow.request}")
         + f'<p class="soft">{escape("; ".join(words for *_, words in slow.parts))}</p></div>'
         for slow in found
     )
-    return f'<p class="soft legend">{legend}</p>{charts.waterfall_axis(longest)}{rows}'
+    return f"{legend}{charts.waterfall_axis(longest)}{rows}"
 
 
 def audit(found: Audit) -> str:
@@ -346,24 +325,20 @@ def audit(found: Audit) -> str:
 
 def own_tables(report: Report) -> str:
     """The tables that users declared, and those of payloads."""
-    rows = ((name, full(count), ", ".join(columns)) for name, count, columns in report.own_tables)
+    rows = ((name, count, ", ".join(columns)) for name, count, columns in report.own_tables)
     return table(("table", "#rows", "columns"), rows)
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(heads: Sequence[str], rows: Iterable[Sequence[str | int]]) -> str:
     """A table. A heading that begins with ``#`` marks a column of numbers. On a phone every row is a block."""
-    numeric = [head.startswith("#") for head in heads]
-    top = "".join(
-        f"<th{' class=n' if n else ''}>{escape(head.lstrip('#'))}</th>" for head, n in zip(heads, numeric, strict=True)
-    )
-    names = [escape(head.lstrip("#"), quote=True) for head in heads]
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td{" class=n" if n else ""} data-head="{name}">{escape(cell)}</td>'
-            for cell, n, name in zip(row, numeric, names, strict=True)
-        )
-        + "</tr>"
-        for row in rows
-    )
+    names = [escape(head.lstrip("#")) for head in heads]
+    kinds = [" class=n" if head.startswith("#") else "" for head in heads]
+    top = "".join(f"<th{kind}>{name}</th>" for name, kind in zip(names, kinds, strict=True))
+    body = ""
+    for row in rows:
+        body += "<tr>"
+        for cell, name, kind in zip(row, names, kinds, strict=True):
+            text = cell if isinstance(cell, str) else full(cell)
+            body += f'<td{kind} data-head="{name}">{escape(text)}</td>'
+        body += "</tr>"
     return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'

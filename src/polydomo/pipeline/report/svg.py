@@ -6,6 +6,7 @@ Colours are CSS variables of the page, so a chart follows light mode, dark mode 
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from polydomo.pipeline.report.escape import escape
 
@@ -31,7 +32,7 @@ def title(words: str) -> str:
 
 
 def picture(content: str, label: str, width: float = WIDTH, height: float = HEIGHT) -> str:
-    return tag("svg", content, viewBox=f"0 0 {width:g} {height:g}", role="img", aria_label=escape(label, quote=True))
+    return tag("svg", content, viewBox=f"0 0 {width:g} {height:g}", role="img", aria_label=escape(label))
 
 
 def _number(value: object) -> str:
@@ -170,10 +171,8 @@ class TimeScale:
 
     def cuts(self) -> list[tuple[float, float]]:
         """The positions of the cuts, and their lengths in seconds."""
-        found = []
-        for i in range(1, len(self.pieces)):
-            found.append((self.places[i] - self.CUT, self.pieces[i][0] - self.pieces[i - 1][1]))
-        return found
+        gaps = (after[0] - before[1] for before, after in pairwise(self.pieces))
+        return [(place - self.CUT, gap) for place, gap in zip(self.places[1:], gaps, strict=True)]
 
 
 STEPS = (1, 2, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 86_400, 7 * 86_400)
