@@ -151,7 +151,7 @@ def test_however_long_the_time_the_charts_have_a_bounded_number_of_columns(hours
 
 
 def test_failures_are_counted_by_reason_and_numbers_in_a_reason_do_not_divide_it(report: Report) -> None:
-    assert [(view.outcome, view.service, view.count) for view in report.failures] == [
+    assert [(why.outcome, why.service, why.count) for why in (view.reason for view in report.failures)] == [
         ("timeout", "resize", 12),
         ("timeout", "service-00", 6),
         ("failed", small.EVIL, 1),
@@ -171,12 +171,13 @@ def test_the_slowest_are_waterfalls_of_their_turns(report: Report) -> None:
 
 
 def test_a_history_from_the_tables_names_the_workers(tables: Path) -> None:
+    from polydomo.journal.reading.reader import Reader
     from polydomo.pipeline.report import stories
 
     known = Tables(tables)
     row = next(row for row in known.rows("requests") if row["number"] == 901)
     hops = sorted((hop for hop in known.rows("hops") if hop["number"] == 901), key=lambda hop: int(hop["position"]))
-    observed = "\n".join(stories.story(row, hops))
+    observed = "\n".join(stories.story(row, hops, Reader([])))
     assert "dispatched twice" in observed
     assert "worker w1 lost after it held the request for 1.0 s" in observed
     assert "dispatched to w2" in observed and "attempt 2" in observed and "w2 answered" in observed

@@ -68,13 +68,20 @@ class Edge:
 
 
 @dataclass
-class FailureView:
+class Reason:
+    """Requests that failed, or jobs that died, for one reason."""
+
     outcome: str
-    reason: str
     service: str
+    reason: str
     count: int
-    example: str  # a request's id
-    story: list[str]  # one line per step
+    example: str  # the id of one of them
+
+
+@dataclass
+class FailureView:
+    reason: Reason
+    story: list[str]  # of the example, one line per step
 
 
 @dataclass
@@ -110,17 +117,6 @@ class JobView:
 
 
 @dataclass
-class DeadView:
-    """Jobs that died for one reason."""
-
-    outcome: str
-    service: str
-    reason: str
-    count: int
-    example: str  # a job's id
-
-
-@dataclass
 class ScheduleView:
     name: str
     fired: int = 0
@@ -132,7 +128,7 @@ class JobsView:
     count: int = 0  # accepted
     leaders: int = 0  # how often a broker began to lead
     services: list[JobView] = field(default_factory=list)
-    dead: list[DeadView] = field(default_factory=list)
+    dead: list[Reason] = field(default_factory=list)
     schedules: list[ScheduleView] = field(default_factory=list)
 
 

@@ -61,14 +61,6 @@ def _run(tables: Tables, flow: Row) -> FlowRunView:
         (row["name"], row["service"] or "?", float(row["critical_us"]))
         for row in sorted(longest, key=lambda row: row["critical"])
     ]
-    open_at_once = flow["open_us"] / flow["total_us"] if flow["total_us"] else 0.0
-    return FlowRunView(
-        flow["flow"],
-        flow["name"],
-        flow["state"],
-        flow["nodes"],
-        float(flow["total_us"]),
-        open_at_once,
-        len(nodes),
-        steps,
-    )
+    total = float(flow["total_us"])
+    at_once = flow["open_us"] / total if total else 0.0
+    return FlowRunView(flow["flow"], flow["name"], flow["state"], flow["nodes"], total, at_once, len(nodes), steps)

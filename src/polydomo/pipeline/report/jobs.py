@@ -1,18 +1,17 @@
 """The report's figures of durable jobs, from the tables ``jobs`` and ``job_events``."""
 
-import re
 from collections import Counter
 
 import pyarrow.dataset as ds
 
 from polydomo.journal import histogram
-from polydomo.pipeline.report.data import DeadView, JobsView, JobView, ScheduleView
+from polydomo.pipeline.report.data import JobsView, JobView, ScheduleView
+from polydomo.pipeline.report.reasons import most_frequent
 from polydomo.pipeline.report.tables import Tables
 
 SERVICES = 40  # shown one by one
 DEAD = 20  # reasons
 SCHEDULES = 40
-_NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 def jobs_view(tables: Tables) -> JobsView:
@@ -22,7 +21,7 @@ def jobs_view(tables: Tables) -> JobsView:
     _add_outcomes(tables, services)
     made.count = sum(view.accepted for view in services.values())
     made.services = sorted(services.values(), key=lambda view: (-view.dead, -view.accepted, view.service))[:SERVICES]
-    made.dead = _dead(tables)
+    made.dead = most_frequent(tables, "jobs", "job", ds.field("state") == "dead", DEAD)
     return made
 
 
@@ -56,20 +55,3 @@ def _add_outcomes(tables: Tables, services: dict[str, JobView]) -> None:
     for service, counts in totals.items():
         services[service].p50 = histogram.percentile(counts, 0.5)
         services[service].p99 = histogram.percentile(counts, 0.99)
-
-
-def _dead(tables: Tables) -> list[DeadView]:
-    """The reasons of dead jobs, most frequent first. Reasons that differ only in numbers are merged."""
-    counts: Counter[tuple[str, str, str]] = Counter()
-    examples: dict[tuple[str, str, str], tuple[str, str, int]] = {}
-    columns = ["job", "service", "outcome", "reason", "attempts"]
-    for batch in tables.batches("jobs", columns, ds.field("state") == "dead"):
-        for row in batch.to_pylist():
-            key = (row["outcome"], row["service"], _NUMBER.sub("N", row["reason"]))
-            counts[key] += 1
-            found = (row["job"], row["reason"], row["attempts"])
-            examples[key] = min(examples.get(key, found), found)
-    return [
-        DeadView(outcome, service, examples[outcome, service, text][1], number, examples[outcome, service, text][0])
-        for (outcome, service, text), number in counts.most_common(DEAD)
-    ]

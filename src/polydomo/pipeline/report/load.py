@@ -5,7 +5,6 @@ frequent failures and the slowest requests are kept.
 """
 
 import heapq
-import re
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
@@ -21,21 +20,21 @@ from polydomo.pipeline.report import stories
 from polydomo.pipeline.report.data import Audit, BrokenRule, Edge, FailureView, Report, Slow, WorkerView
 from polydomo.pipeline.report.flows import flows_view
 from polydomo.pipeline.report.jobs import jobs_view
+from polydomo.pipeline.report.reasons import most_frequent
 from polydomo.pipeline.report.services import service_views
-from polydomo.pipeline.report.tables import Row, Tables, seconds
+from polydomo.pipeline.report.tables import Row, Tables
 
 FAILURES = 20
 SLOWEST = 10
 WORKERS = 200
 NODES = 14  # in each column of the flow diagram
-REASONS = 10_000  # counted at a time
 
 
 def load(tables: Tables, journal: Path | None = None) -> Report:
     since, until, outcomes = spans(tables)
     services, service_count = service_views(tables, (since, until))
     workers, worker_count = worker_views(tables)
-    reader = Reader([journal]) if journal is not None else None
+    reader = Reader([journal] if journal is not None else [])
     return Report(
         since=since,
         until=until,
@@ -50,7 +49,7 @@ def load(tables: Tables, journal: Path | None = None) -> Report:
         slowest=slowest(tables),
         jobs=jobs_view(tables),
         flows=flows_view(tables),
-        notes=[*(reader.problems if reader is not None else ())],
+        notes=reader.problems,
         service_count=service_count,
         worker_count=worker_count,
         own_tables=tables.own(),
@@ -71,7 +70,7 @@ def spans(tables: Tables) -> tuple[float, float, Counter[str]]:
         last = max(last or high, high)
         for pair in pc.value_counts(batch["outcome"]).to_pylist():
             outcomes[pair["values"]] += pair["counts"]
-    return (seconds(first) if first else 0.0), (seconds(last) if last else 0.0), outcomes
+    return first.timestamp() if first else 0.0, last.timestamp() if last else 0.0, outcomes
 
 
 def brokers(tables: Tables) -> list[str]:
@@ -103,18 +102,16 @@ def audit(tables: Tables) -> Audit:
 
 def _where(row: Row) -> str:
     """The place of a breach, as text."""
-    parts = [
+    parts = (
         f"{row['time']:%Y-%m-%d %H:%M:%S}",
         f"broker {row['broker'] or '-'}, run {ids.run_name(row['run'])}, row {row['seq']}",
-    ]
-    if row["number"]:
-        parts.append(f"request {row['number']}")
-    if row["worker"]:
-        parts.append(f"worker w{row['worker']}")
-    if row["connection"]:
-        parts.append(f"connection c{row['connection']}")
-    parts += [text for text in (row["service"], row["detail"]) if text]
-    return ", ".join(parts)
+        f"request {row['number']}" if row["number"] else "",
+        f"worker w{row['worker']}" if row["worker"] else "",
+        f"connection c{row['connection']}" if row["connection"] else "",
+        row["service"],
+        row["detail"],
+    )
+    return ", ".join(filter(None, parts))
 
 
 # --- workers and topology -------------------------------------------------------------------------------------------
@@ -123,13 +120,10 @@ def _where(row: Row) -> str:
 def worker_views(tables: Tables) -> tuple[list[WorkerView], int]:
     """The busiest workers, outliers first; and the number of all workers."""
     summed: dict[tuple[str, int, int, str], Row] = {}
-    everyone: set[tuple[int, int]] = set()
     for row in tables.rows("workers"):
-        everyone.add((row["run"], row["worker"]))
         key = (row["broker"], row["run"], row["worker"], row["service"])
-        known = summed.setdefault(
-            key, {**dict.fromkeys(_SUMMED, 0), "histogram": Counter(), "fellows": 0.0, "outlier": ""}
-        )
+        new = {**dict.fromkeys(_SUMMED, 0), "histogram": Counter(), "fellows": 0.0, "outlier": ""}
+        known = summed.setdefault(key, new)
         for name in _SUMMED:
             known[name] += row[name]
         known["histogram"].update(dict(row["run_histogram"]))
@@ -140,29 +134,14 @@ def worker_views(tables: Tables) -> tuple[list[WorkerView], int]:
     several = len({broker for broker, *_ in summed}) > 1
     views = []
     for (broker, run, worker, service), row in summed.items():
-        name = (
-            f"w{worker}"
-            + (f" of {broker}" if several else "")
-            + (f" {ids.run_name(run)[-4:]}" if len(runs) > 1 else "")
-        )
+        name = f"w{worker}" + (f" of {broker}" if several else "")
+        name += f" {ids.run_name(run)[-4:]}" if len(runs) > 1 else ""
         used = min(row["run_us"] / row["present_us"], 1.0) if row["present_us"] else 0.0
-        middle = percentile(row["histogram"], 0.5)
-        views.append(
-            WorkerView(
-                name,
-                service,
-                row["protocol"],
-                row["finals"],
-                used,
-                middle,
-                row["fellows"],
-                row["lost"],
-                row["stale"],
-                row["outlier"],
-            )
-        )
+        times = percentile(row["histogram"], 0.5), row["fellows"]
+        faults = row["lost"], row["stale"], row["outlier"]
+        views.append(WorkerView(name, service, row["protocol"], row["finals"], used, *times, *faults))
     views.sort(key=lambda view: (not view.outlier, -view.utilisation, -view.answered, view.service, view.name))
-    return views[:WORKERS], len(everyone)
+    return views[:WORKERS], len({(run, worker) for _, run, worker, _ in summed})
 
 
 _SUMMED = ("finals", "run_us", "present_us", "lost", "stale")
@@ -170,15 +149,13 @@ _SUMMED = ("finals", "run_us", "present_us", "lost", "stale")
 
 def edges(tables: Tables) -> list[Edge]:
     """The edges between the most used clients, services and workers. The others are merged."""
-    summed: dict[tuple[str, str, str], list[float]] = {}
+    summed: dict[_Ends, list[float]] = {}
     for batch in tables.batches("topology", ["kind", "source", "target", "requests", "failed", "p50_us"]):
         for row in batch.to_pylist():
-            cell = summed.setdefault((row["kind"], row["source"], row["target"]), [0, 0, 0.0])
-            cell[0] += row["requests"]
-            cell[1] += row["failed"]
+            unnamed = _UNNAMED[row["kind"]]
+            ends = row["kind"], row["source"].strip() or unnamed[0], row["target"].strip() or unnamed[1]
             # A weighted mean of the hourly medians: the table has no histograms.
-            cell[2] += row["requests"] * row["p50_us"]
-    summed = _named(summed)
+            _add(summed, ends, [row["requests"], row["failed"], row["requests"] * row["p50_us"]])
     clients, services, workers = Counter[str](), Counter[str](), Counter[str]()
     for (kind, source, target), (number, *_) in summed.items():
         if kind == "asks":
@@ -193,12 +170,10 @@ def edges(tables: Tables) -> list[Edge]:
         "serves": (middle, _short(workers, "workers")),
         "passes": (middle, middle),
     }
-    joined: dict[tuple[str, str, str], list[float]] = {}
+    joined: dict[_Ends, list[float]] = {}
     for (kind, source, target), cell in summed.items():
         names = short.get(kind, ({}, {}))
-        total = joined.setdefault((kind, names[0].get(source, source), names[1].get(target, target)), [0, 0, 0.0])
-        for i, value in enumerate(cell):
-            total[i] += value
+        _add(joined, (kind, names[0].get(source, source), names[1].get(target, target)), cell)
     made = [
         Edge(*key, int(number), int(failed), p50 / number if number else 0.0)
         for key, (number, failed, p50) in joined.items()
@@ -206,24 +181,18 @@ def edges(tables: Tables) -> list[Edge]:
     return sorted(made, key=lambda edge: (-edge.count, edge.kind, edge.source, edge.target))
 
 
+# An end without a name: a client that disconnected before its protocol was known, a broker whose journal is not in the tables.
 _UNNAMED = {
     "asks": ("unknown client", "unnamed service"),
     "serves": ("unnamed service", "unknown worker"),
     "passes": ("unnamed service", "unnamed service"),
     "bridges": ("unknown broker", "unknown broker"),
 }
+_Ends = tuple[str, str, str]  # kind, source, target
 
 
-def _named(edges: dict[tuple[str, str, str], list[float]]) -> dict[tuple[str, str, str], list[float]]:
-    """Names the unnamed ends: a client that disconnected before its protocol was known, a broker whose journal is not in the tables."""
-    made: dict[tuple[str, str, str], list[float]] = {}
-    for (kind, source, target), cell in edges.items():
-        unnamed = _UNNAMED.get(kind, ("unknown", "unknown"))
-        key = (kind, source.strip() or unnamed[0], target.strip() or unnamed[1])
-        total = made.setdefault(key, [0, 0, 0.0])
-        for i, value in enumerate(cell):
-            total[i] += value
-    return made
+def _add(cells: dict[_Ends, list[float]], ends: _Ends, values: list[float]) -> None:
+    cells[ends] = [a + b for a, b in zip(cells.get(ends, [0, 0, 0.0]), values, strict=True)]
 
 
 def _short(names: Counter[str], what: str) -> dict[str, str]:
@@ -237,31 +206,11 @@ def _short(names: Counter[str], what: str) -> dict[str, str]:
 
 # --- failures and slow requests ------------------------------------------------------------------------------------------
 
-_NUMBER = re.compile(r"\d+(\.\d+)?")
 
-
-def failures(tables: Tables, reader: Reader | None = None) -> list[FailureView]:
-    """Failures by outcome, service and reason, most frequent first. Reasons that differ only in numbers are merged."""
-    counts: Counter[tuple[str, str, str]] = Counter()
-    examples: dict[tuple[str, str, str], tuple[str, str]] = {}
-    keys = ["outcome", "service", "reason"]
-    for batch in tables.batches("requests", [*keys, "request"], ds.field("outcome") != "ok"):
-        for row in batch.group_by(keys).aggregate([("request", "min"), ("request", "count")]).to_pylist():
-            key = (row["outcome"], row["service"], _NUMBER.sub("N", row["reason"]))
-            counts[key] += row["request_count"]
-            examples[key] = min(examples.get(key, ("~", "")), (row["request_min"], row["reason"]))
-        if len(counts) > REASONS:
-            counts = Counter(dict(counts.most_common(REASONS // 2)))
-            examples = {key: examples[key] for key in counts}
-    found = counts.most_common(FAILURES)
-    known = _by_request(tables, [examples[key][0] for key, _ in found])
-    views = []
-    for key, number in found:
-        outcome, service, _ = key
-        example, reason = examples[key]
-        row, hops = known[example]
-        views.append(FailureView(outcome, reason, service, number, example, stories.story(row, hops, reader)))
-    return views
+def failures(tables: Tables, reader: Reader) -> list[FailureView]:
+    found = most_frequent(tables, "requests", "request", ds.field("outcome") != "ok", FAILURES)
+    known = _by_request(tables, [reason.example for reason in found])
+    return [FailureView(reason, stories.story(*known[reason.example], reader)) for reason in found]
 
 
 def slowest(tables: Tables) -> list[Slow]:
@@ -286,11 +235,12 @@ def _service(row: Row) -> str:
 def _by_request(tables: Tables, requests: Iterable[str]) -> dict[str, tuple[Row, list[Row]]]:
     """The rows of these requests, and their hops in order."""
     wanted = sorted(set(requests))
+    if not wanted:
+        return {}
     where = ds.field("request").isin(wanted)
-    found: dict[str, tuple[Row, list[Row]]] = (
-        {row["request"]: (row, []) for row in tables.rows("requests", None, where)} if wanted else {}
-    )
-    if wanted:
-        for hop in sorted(tables.rows("hops", None, where), key=lambda hop: int(hop["position"])):
-            found[hop["request"]][1].append(hop)
+    found: dict[str, tuple[Row, list[Row]]] = {
+        row["request"]: (row, []) for row in tables.rows("requests", None, where)
+    }
+    for hop in sorted(tables.rows("hops", None, where), key=lambda hop: int(hop["position"])):
+        found[hop["request"]][1].append(hop)
     return found

@@ -287,10 +287,11 @@ def failures(found: Sequence[FailureView]) -> str:
     if not found:
         return '<p class="good">None.</p>'
     return "".join(
-        f"<details><summary><b>{escape(view.outcome)}</b> {escape(view.service)}: {escape(view.reason)} "
-        f'<span class="soft">({times(view.count)})</span></summary>'
-        f"<pre>{escape(view.example)}\n{escape(chr(10).join(view.story))}</pre></details>"
+        f"<details><summary><b>{escape(r.outcome)}</b> {escape(r.service)}: {escape(r.reason)} "
+        f'<span class="soft">({times(r.count)})</span></summary>'
+        f"<pre>{escape(r.example)}\n{escape(chr(10).join(view.story))}</pre></details>"
         for view in found
+        for r in [view.reason]
     )
 
 

@@ -4,6 +4,7 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import pyarrow.compute as pc
@@ -12,7 +13,7 @@ import pyarrow.dataset as ds
 from polydomo.journal.histogram import percentile
 from polydomo.pipeline.report.data import ServiceView
 from polydomo.pipeline.report.svg import duration, full, percent
-from polydomo.pipeline.report.tables import Row, Tables, seconds
+from polydomo.pipeline.report.tables import Row, Tables
 
 SERVICES = 12  # shown one by one; the others are summed up
 BINS = 120  # columns of a chart, at most
@@ -22,17 +23,15 @@ MEMO = {"hit": "memo_hits", "miss": "memo_misses", "joined": "memo_joined"}  # c
 IDLE = 0.2  # share of the whole time: longer idle times are cut out of the charts
 
 
+@dataclass(slots=True)
 class _Cell:
     """The requests of a service in one column of the charts."""
 
-    __slots__ = ("latency", "memo", "outcomes", "retried", "waits")
-
-    def __init__(self) -> None:
-        self.outcomes: Counter[str] = Counter()
-        self.memo: Counter[str] = Counter()
-        self.retried = 0
-        self.waits: Counter[int] = Counter()
-        self.latency: Counter[int] = Counter()
+    outcomes: Counter[str] = field(default_factory=Counter)
+    memo: Counter[str] = field(default_factory=Counter)
+    retried: int = 0
+    waits: Counter[int] = field(default_factory=Counter)
+    latency: Counter[int] = field(default_factory=Counter)
 
     def count(self, row: Row) -> None:
         """Adds one request."""
@@ -61,22 +60,19 @@ def service_views(tables: Tables, span: tuple[float, float]) -> tuple[list[Servi
         summed = batch.group_by("service").aggregate([("requests", "sum"), ("window", "min"), ("window", "max")])
         for row in summed.to_pylist():
             asked[row["service"]] += row["requests_sum"]
-            begin = min(begin or seconds(row["window_min"]), seconds(row["window_min"]))
-            end = max(end, seconds(row["window_max"]) + WINDOWS[0])
+            begin = min(begin or row["window_min"].timestamp(), row["window_min"].timestamp())
+            end = max(end, row["window_max"].timestamp() + WINDOWS[0])
     if not asked:
         return [], 0
     shown = [name for name, _ in asked.most_common(SERVICES)]
     rest = f"{len(asked) - len(shown)} other services"
-    if span[1] - span[0] <= SHORT:
-        stretches = [span]
-    else:
-        stretches = active(tables, begin, end)
+    stretches = [span] if span[1] - span[0] <= SHORT else active(tables, begin, end)
     window, step = _step(sum(last - first for first, last in stretches))
     times = _columns(stretches, step)
     cells: dict[str, dict[int, _Cell]] = {}
 
     def at(service: str, moment: datetime) -> _Cell:
-        place = max(bisect_right(times, seconds(moment)) - 1, 0)
+        place = max(bisect_right(times, moment.timestamp()) - 1, 0)
         return cells.setdefault(service if service in shown else rest, {}).setdefault(place, _Cell())
 
     if window:
@@ -99,7 +95,7 @@ def active(tables: Tables, begin: float, end: float) -> list[tuple[float, float]
     unit = WINDOWS[1] if end - begin <= 3 * 86_400 else WINDOWS[2]
     busy: set[float] = set()
     for batch in tables.batches("services", ["window"], ds.field("seconds") == unit):
-        busy.update(seconds(moment) for moment in pc.unique(batch["window"]).to_pylist())
+        busy.update(moment.timestamp() for moment in pc.unique(batch["window"]).to_pylist())
     if not busy:
         return [(begin, end)]
     least = max(5 * unit, (end - begin) * IDLE)
@@ -139,15 +135,9 @@ def _step(span: float) -> tuple[int, float]:
 def _view(name: str, times: list[float], step: float, cells: dict[int, _Cell], capacity: str) -> ServiceView:
     empty = _Cell()
     row = [cells.get(i, empty) for i in range(len(times))]
-    kinds: Counter[str] = Counter()
-    waits: Counter[int] = Counter()
-    latency: Counter[int] = Counter()
-    memo: Counter[str] = Counter()
-    for cell in cells.values():
-        kinds.update(cell.outcomes)
-        waits.update(cell.waits)
-        latency.update(cell.latency)
-        memo.update(cell.memo)
+    kinds = sum((cell.outcomes for cell in cells.values()), Counter[str]())
+    latency = sum((cell.latency for cell in cells.values()), Counter[int]())
+    memo = sum((cell.memo for cell in cells.values()), Counter[str]())
     order = sorted(kinds, key=lambda kind: (kind != "ok", -kinds[kind]))
     return ServiceView(
         name=name,

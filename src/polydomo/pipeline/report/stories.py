@@ -1,28 +1,24 @@
 """One request, from its row in `requests` and its rows in `hops`: as a story, and as the parts of a waterfall."""
 
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from polydomo.journal import schema
 from polydomo.journal.reading.reader import Reader
-from polydomo.journal.reading.story import Story, build, story_of
+from polydomo.journal.reading.story import build, story_of
 from polydomo.pipeline.report.svg import duration
 
 Row = dict[str, Any]
 
 
-def story(row: Row, hops: list[Row], reader: Reader | None = None) -> list[str]:
-    """One line per step; with all details of the journal, if there is one."""
-    story: Story | None = None
-    if reader is not None:
-        story = story_of(reader, row["run"], row["number"])
-    if story is None:
-        story = build(row["run"], row["number"], messages(row, hops), {**row, "time": row["ended"]}, [])
-    begin = _aware(row["accepted"])
-    steps = [
-        f"{f'+{duration((_aware(step.time) - begin).total_seconds() * 1e6)}':>10}  {step.text}" for step in story.steps
-    ]
-    return [story.head, *steps, *story.notes]
+def story(row: Row, hops: list[Row], reader: Reader) -> list[str]:
+    """One line per step; with all details of the journal, if it has the request."""
+    found = story_of(reader, row["run"], row["number"])
+    if found is None:
+        found = build(row["run"], row["number"], messages(row, hops), {**row, "time": row["ended"]}, [])
+    times = [f"+{duration(_us(step.time - row['accepted']))}" for step in found.steps]
+    steps = [f"{time:>10}  {step.text}" for time, step in zip(times, found.steps, strict=True)]
+    return [found.head, *steps, *found.notes]
 
 
 def messages(row: Row, hops: list[Row]) -> list[Row]:
@@ -51,7 +47,6 @@ def messages(row: Row, hops: list[Row]) -> list[Row]:
 
 def parts(row: Row, hops: list[Row]) -> list[tuple[str, float, float, str]]:
     """(kind, from, to, label) in microseconds from acceptance; the request waits between two turns."""
-    begin = _aware(row["accepted"])
     made: list[tuple[str, float, float, str]] = []
     at = 0.0
 
@@ -62,7 +57,7 @@ def parts(row: Row, hops: list[Row]) -> list[tuple[str, float, float, str]]:
     for hop in hops:
         if hop["began"] is None:
             continue
-        start, end = ((_aware(hop[name]) - begin).total_seconds() * 1e6 for name in ("began", "ended"))
+        start, end = (_us(hop[name] - row["accepted"]) for name in ("began", "ended"))
         wait(start)
         lost = hop["ending"] == schema.REQUEUED
         words = f"{hop['service']} w{hop['worker']}{' was lost after' if lost else ''} {duration(end - start)}"
@@ -72,5 +67,5 @@ def parts(row: Row, hops: list[Row]) -> list[tuple[str, float, float, str]]:
     return made
 
 
-def _aware(moment: datetime) -> datetime:
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+def _us(time: timedelta) -> float:
+    return time.total_seconds() * 1e6

@@ -1,7 +1,6 @@
 """Reads the tables of a local directory for the report: with pyarrow, in batches, without Spark."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +48,9 @@ class Tables:
 
     def rows(self, name: str, columns: Sequence[str] | None = None, where: Any = None) -> list[Row]:
         found = self.dataset(name)
-        made: list[Row] = (
-            found.to_table(columns=columns and list(columns), filter=where).to_pylist() if found is not None else []
-        )
+        if found is None:
+            return []
+        made: list[Row] = found.to_table(columns=columns and list(columns), filter=where).to_pylist()
         return made
 
     def own(self) -> list[tuple[str, int, list[str]]]:
@@ -61,12 +60,6 @@ class Tables:
             if path.is_dir() and path.name[0] not in "._" and path.name not in TABLES:
                 data = self.dataset(path.name)
                 if data is not None:
-                    found.append(
-                        (path.name, data.count_rows(), [name for name in data.schema.names if name not in HOURS.names])
-                    )
+                    columns = [name for name in data.schema.names if name not in HOURS.names]
+                    found.append((path.name, data.count_rows(), columns))
         return found
-
-
-def seconds(moment: datetime) -> float:
-    """Seconds since the epoch. A time without a zone is in UTC."""
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
