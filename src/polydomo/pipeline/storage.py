@@ -7,7 +7,6 @@ opened by ``pyarrow.fs``, with the credentials of the environment it runs in.
 
 import json
 import os
-import shutil
 import time
 from functools import lru_cache
 from pathlib import Path
@@ -37,7 +36,7 @@ def local_path(path: str) -> str:
     return str(Path(path.removeprefix("file://")).absolute())
 
 
-def storage_for(path: str) -> "LocalStorage | ArrowStorage":
+def storage_for(path: str) -> "Storage":
     """The storage for this path and everything below it."""
     if not has_scheme(path):
         return LocalStorage()
@@ -46,7 +45,7 @@ def storage_for(path: str) -> "LocalStorage | ArrowStorage":
 
 
 @lru_cache(maxsize=32)
-def _remote(scheme: str, host: str) -> "ArrowStorage":
+def _remote(scheme: str, host: str) -> "Storage":
     uri = f"{ALIASES.get(scheme, scheme)}://{host}/"
     try:
         system, _ = pafs.FileSystem.from_uri(uri)
@@ -55,102 +54,18 @@ def _remote(scheme: str, host: str) -> "ArrowStorage":
         raise NoStorage(
             f"{scheme}://{host}: cannot be opened: {reason}; check the address and the credentials"
         ) from None
-    return ArrowStorage(system, scheme)
+    return Storage(system, scheme)
 
 
-class LocalStorage:
-    """A local disk, or one that is shared with the cluster."""
+class Storage:
+    """The files of an object store or of HDFS, through one of Arrow's file systems."""
 
-    def exists(self, path: str) -> bool:
-        return os.path.exists(local_path(path))
-
-    def is_directory(self, path: str) -> bool:
-        return os.path.isdir(local_path(path))
-
-    def names(self, path: str) -> list[str]:
-        """Names in a directory, in order; none if there is no such directory."""
-        try:
-            return sorted(os.listdir(local_path(path)))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-
-    def stamp(self, path: str) -> int:
-        """A number that changes when a name in the directory changes; 0 if unknown: the directory was changed just now, or is missing."""
-        try:
-            changed = os.stat(local_path(path)).st_mtime_ns
-        except OSError:
-            return 0
-        return changed if time.time_ns() - changed > 2_000_000_000 else 0
-
-    def under(self, path: str) -> list[str]:
-        """Paths of all files below a directory, except those that Spark does not read: a session of the user may write `_SUCCESS`."""
-        found = []
-        for folder, _, names in os.walk(local_path(path)):
-            found += [f"{folder}/{name}" for name in names if name[0] not in UNREAD]
-        return sorted(found)
-
-    def read(self, path: str) -> bytes:
-        return Path(local_path(path)).read_bytes()
-
-    def write(self, path: str, content: bytes) -> None:
-        """Replaces a file atomically: after a crash it has the old content or the new one."""
-        target = Path(local_path(path))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = target.with_name(f".{target.name}.new")
-        with open(fresh, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.rename(target)
-        parquet.sync(target.parent)
-
-    def move(self, source: str, target: str) -> None:
-        """Replaces the target."""
-        Path(target).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(source, target)
-
-    def remove(self, path: str) -> None:
-        if os.path.isdir(path):
-            shutil.rmtree(path)
-        elif os.path.exists(path):
-            os.unlink(path)
-
-    def remove_empty(self, path: str) -> None:
-        """Removes a directory if it is empty."""
-        try:
-            os.rmdir(path)
-        except OSError:
-            return
-
-    def sync(self, paths: list[str]) -> None:
-        """Returns when the files are on disk."""
-        for path in paths:
-            parquet.sync(Path(path))
-        for directory in {os.path.dirname(path) for path in paths}:
-            parquet.sync(Path(directory))
-
-    def size(self, path: str) -> int:
-        return os.path.getsize(local_path(path))
-
-    def footer(self, path: str) -> Any:
-        return pq.read_metadata(local_path(path))
-
-    def table(self, path: str, columns: list[str] | None = None) -> pa.Table:
-        return pq.ParquetFile(local_path(path)).read(columns)
-
-    def write_table(self, path: str, table: pa.Table) -> None:
-        Path(local_path(path)).parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, local_path(path), compression="zstd", coerce_timestamps="us")
-
-
-class ArrowStorage:
-    """The same operations through one of Arrow's file systems."""
-
-    def __init__(self, system: Any, scheme: str) -> None:
+    def __init__(self, system: Any, scheme: str = "file") -> None:
         self.system = system
         self.scheme = scheme
 
     def inner(self, path: str) -> str:
+        """The path as the file system has it."""
         return path.partition("://")[2] if "://" in path else path
 
     def outer(self, path: str) -> str:
@@ -163,14 +78,16 @@ class ArrowStorage:
         return bool(self.system.get_file_info(self.inner(path)).type == pafs.FileType.Directory)
 
     def names(self, path: str) -> list[str]:
+        """Names in a directory, in order; none if there is no such directory."""
         selector = pafs.FileSelector(self.inner(path), allow_not_found=True)
         return sorted(info.base_name for info in self.system.get_file_info(selector))
 
     def stamp(self, path: str) -> int:
-        """Unknown for object stores."""
+        """A number that changes when a name in the directory changes; 0 if unknown, as always for object stores."""
         return 0
 
     def under(self, path: str) -> list[str]:
+        """Paths of all files below a directory, except those that Spark does not read: a session of the user may write `_SUCCESS`."""
         selector = pafs.FileSelector(self.inner(path), allow_not_found=True, recursive=True)
         return sorted(
             self.outer(info.path)
@@ -183,12 +100,16 @@ class ArrowStorage:
             return bytes(stream.read())
 
     def write(self, path: str, content: bytes) -> None:
-        """Writes an object. It becomes visible as a whole when its stream is closed."""
-        self.system.create_dir(self.inner(path).rsplit("/", 1)[0], recursive=True)
-        with self.system.open_output_stream(self.inner(path)) as stream:
+        """Replaces a file: readers see the old content or the new one. An object becomes visible when its stream is closed."""
+        with self._output(path) as stream:
             stream.write(content)
 
+    def _output(self, path: str) -> Any:
+        self.system.create_dir(self.inner(path).rsplit("/", 1)[0], recursive=True)
+        return self.system.open_output_stream(self.inner(path))
+
     def move(self, source: str, target: str) -> None:
+        """Replaces the target."""
         self.system.create_dir(self.inner(target).rsplit("/", 1)[0], recursive=True)
         self.system.move(self.inner(source), self.inner(target))
 
@@ -200,10 +121,10 @@ class ArrowStorage:
             self.system.delete_file(self.inner(path))
 
     def remove_empty(self, path: str) -> None:
-        """Object stores have no empty directories."""
+        """Removes a directory if it is empty. Object stores have no empty directories."""
 
     def sync(self, paths: list[str]) -> None:
-        """Nothing to do: a closed object is stored."""
+        """Returns when the files are on disk. A closed object is stored."""
 
     def size(self, path: str) -> int:
         return int(self.system.get_file_info(self.inner(path)).size)
@@ -216,12 +137,51 @@ class ArrowStorage:
             return pq.ParquetFile(file).read(columns)
 
     def write_table(self, path: str, table: pa.Table) -> None:
-        self.system.create_dir(self.inner(path).rsplit("/", 1)[0], recursive=True)
-        with self.system.open_output_stream(self.inner(path)) as stream:
+        with self._output(path) as stream:
             pq.write_table(table, stream, compression="zstd", coerce_timestamps="us")
 
 
-Storage = LocalStorage | ArrowStorage
+class LocalStorage(Storage):
+    """A local disk, or one that is shared with the cluster."""
+
+    def __init__(self) -> None:
+        super().__init__(pafs.LocalFileSystem())
+
+    def inner(self, path: str) -> str:
+        return local_path(path)
+
+    def outer(self, path: str) -> str:
+        return path
+
+    def stamp(self, path: str) -> int:
+        try:
+            changed = os.stat(local_path(path)).st_mtime_ns
+        except OSError:
+            return 0  # it is missing
+        return (
+            changed if time.time_ns() - changed > 2_000_000_000 else 0
+        )  # names may still change within one tick of the clock
+
+    def write(self, path: str, content: bytes) -> None:
+        target = Path(local_path(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_name(f".{target.name}.new")
+        with open(fresh, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.rename(target)
+        parquet.sync(target.parent)
+
+    def remove_empty(self, path: str) -> None:
+        try:
+            os.rmdir(path)
+        except OSError:
+            return
+
+    def sync(self, paths: list[str]) -> None:
+        for path in {*paths, *map(os.path.dirname, paths)}:
+            parquet.sync(Path(path))
 
 
 def load(storage: Storage, path: str) -> Any:

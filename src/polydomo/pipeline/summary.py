@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import pyarrow.dataset as ds
 
+from polydomo.journal.quantities import counted as counted  # stream.py imports it from here
 from polydomo.pipeline.commit import TableStore
 from polydomo.pipeline.tables.audit import CHECKS
 
@@ -26,7 +27,7 @@ class Summary:
         """The audit's result in one sentence."""
         if not self.runs:
             return "Audit: there is nothing to check yet."
-        some = f"{self.runs} broker run{'s' if self.runs != 1 else ''}"
+        some = counted(self.runs, "broker run")
         left = ""
         if self.unchecked:
             left = f" {counted(len(self.unchecked), 'rule')} could not be checked in every run (journal level messages records enough)."
@@ -42,11 +43,8 @@ def conclude(store: TableStore, summary: Summary) -> None:
     path = store.path(CHECKS.name)
     if not store.storage.exists(path):
         return
-    system = getattr(store.storage, "system", None)
-    inner = getattr(store.storage, "inner", lambda path: path)
-    checks = ds.dataset(inner(path), format="parquet", filesystem=system).to_table(
-        columns=["rule", "breaches", "checkable", "run"]
-    )
+    storage, columns = store.storage, ["rule", "breaches", "checkable", "run"]
+    checks = ds.dataset(storage.inner(path), format="parquet", filesystem=storage.system).to_table(columns=columns)
     grouped = checks.group_by("rule").aggregate([("breaches", "sum"), ("checkable", "min"), ("run", "count_distinct")])
     for row in grouped.to_pylist():
         summary.runs = max(summary.runs, row["run_count_distinct"])
@@ -55,11 +53,3 @@ def conclude(store: TableStore, summary: Summary) -> None:
         if not row["checkable_min"]:
             summary.unchecked.append(row["rule"])
     summary.unchecked.sort()
-
-
-def counted(count: int, what: str) -> str:
-    """
-    >>> counted(1, "hour"), counted(3, "hour")
-    ('1 hour', '3 hours')
-    """
-    return f"{count} {what}{'' if count == 1 else 's'}"
