@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from polydomo.journal import schema
+from polydomo.journal.files.segments import Ranges
 from polydomo.journal.ids import decode, run_name
+from polydomo.journal.quantities import counted
 from polydomo.model.objective import Objective
 from polydomo.pipeline import bronze, delta, segments
 from polydomo.pipeline.audit.auditor import Auditor, RunItem
@@ -30,18 +33,20 @@ from polydomo.pipeline.segments import (
     ProcessedRanges,
     SegmentFile,
     between,
+    by_run,
     hour_of,
     shifted,
+    unit_named,
     unit_of,
     unit_of_hour,
 )
 from polydomo.pipeline.session import LazySpark
 from polydomo.pipeline.sql import HOUR_US, describe, description_kept, gather, is_gathered, most_gathered, views_kept
-from polydomo.pipeline.summary import Summary, conclude, counted
+from polydomo.pipeline.summary import Summary, conclude
 from polydomo.pipeline.tables.table import Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 Tell = Callable[[str], None]
 ENGINE = 3  # of the saved sums: hours that an earlier version computed are computed again
@@ -67,43 +72,16 @@ def run(
 ) -> Summary:
     """Loads new segments. ``session`` is a Spark session, or one that is started when it is needed (by default a local one, which is closed
     at the end). ``tell`` is called with progress messages, ``step`` with the steps of the commit."""
-    summary = Summary()
+    options, summary = options or Options(), Summary()
     with LazySpark.of(session) as spark:
-        _run(journals, tables, options or Options(), spark, tell, step, summary)
+        found = segments.find(journals, options.since, options.until)
+        with TableStore(tables, step, delta.check(options.format, tables)) as store:
+            summary.problems += found.problems
+            if store.recovered:
+                tell(store.recovered)
+            Batch(store, found, options, spark, tell, summary).run()
+            conclude(store, summary)
     return summary
-
-
-def _run(
-    journals: Sequence[str],
-    tables: str,
-    options: Options,
-    spark: LazySpark,
-    tell: Tell,
-    step: Callable[[str], None],
-    summary: Summary,
-) -> None:
-    found = segments.find(journals, options.since, options.until)
-    with TableStore(tables, step, delta.check(options.format, tables)) as store:
-        summary.problems += found.problems
-        if store.recovered:
-            tell(store.recovered)
-        Batch(store, found, options, spark, tell, summary).run()
-        conclude(store, summary)
-
-
-@dataclass
-class _Audit:
-    """The audit of a batch, before it is checked: the rows to audit, and what is known about all rows of the batch."""
-
-    auditor: Auditor
-    messages: "DataFrame"
-    records: "DataFrame"
-    blocks: list[dict[str, Any]]
-    again: AbstractSet[int]  # runs that are audited from the beginning
-
-    def check(self) -> list[int]:
-        """Checks the rules; returns runs that must be audited from the beginning."""
-        return self.auditor.check(self.messages, self.records, self.blocks) if self.auditor.runs else []
 
 
 class Batch:
@@ -123,8 +101,6 @@ class Batch:
         self.there = {unit: there for unit, there in found.units().items() if unit >= floor}
         self.partial = options.since is not None or options.until is not None
         self.read: set[str] = set()  # segments whose rows are in the tables now
-        self.states: dict[int, str] = {}  # run -> directory of its saved state
-        self.gone: list[str] = []  # published files that nothing replaces
 
     def run(self) -> None:
         began = time.monotonic()
@@ -137,7 +113,6 @@ class Batch:
         units = self._dirty(fresh)
         span = str(units[0]) if len(units) == 1 else f"{units[0]} to {units[-1]}"
         self.tell(f"{counted(self.summary.segments, 'new segment')}; {counted(len(units), 'hour')} to compute: {span}")
-        self._saved_runs()
         self._compute(units, fresh)
         self.summary.units = units
         self.summary.seconds = time.monotonic() - began
@@ -199,89 +174,57 @@ class Batch:
                 dirty.add(shifted(unit, 1))
             if self.known.get(shifted(unit, -1), {}).get("open"):
                 dirty.add(shifted(unit, -1))
-        lives = self._lives()
-        for first, last in lives.values():  # hours in which a broker was idle
-            dirty |= {unit for unit in between(first, last) if unit not in self.known and unit not in self.there}
+        for mine in by_run(self._segments(self.there)).values():  # hours in which a broker was idle
+            lived = [segment.unit for segment in mine]
+            dirty |= set(between(min(lived), max(lived))) - set(self.known) - set(self.there)
         return sorted(
             unit for unit in dirty if unit in self.there or unit not in self.known or not self.known[unit]["segments"]
         )
 
-    def _lives(self) -> dict[int, tuple[str, str]]:
-        """The first and the last hour of each run in the journal."""
-        made: dict[int, tuple[str, str]] = {}
-        for unit, there in self.there.items():
-            for segment in there:
-                first, last = made.get(segment.run, (unit, unit))
-                made[segment.run] = min(first, unit), max(last, unit)
-        return made
-
     # --- what to read ---------------------------------------------------------------------------------------------------------
 
-    def _saved_runs(self) -> None:
-        """Lists the runs that have a saved audit state."""
+    @cached_property
+    def states(self) -> dict[int, str]:
+        """The runs that have a saved audit state, and the directory of each."""
         folder = f"{self.store.own}/runs"
-        self.states = {decode(name): f"{folder}/{name}" for name in self.store.storage.names(folder)}
+        return {decode(name): f"{folder}/{name}" for name in self.store.storage.names(folder)}
+
+    def _facts(self, run: int) -> Facts:
+        return load_facts(f"{self.states[run]}/facts.json", run)
 
     def _items(self, fresh: Mapping[str, Sequence[SegmentFile]], again: AbstractSet[int]) -> list[RunItem]:
         """The runs to audit, and from where: those with new segments, and any other of which a new row may state losses."""
-        new: dict[int, list[SegmentFile]] = {}
-        for found in fresh.values():
-            for segment in found:
-                new.setdefault(segment.run, []).append(segment)
-        every: dict[int, list[SegmentFile]] = {}
-        for there in self.there.values():
-            for segment in there:
-                every.setdefault(segment.run, []).append(segment)
+        new = by_run(segment for found in fresh.values() for segment in found)
+        every = by_run(self._segments(self.there))
         if self.partial:
             return [RunItem(run) for run in every]
         made = []
         for run, mine in every.items():
             folder = self.states.get(run, "")
-            if run in again or (run in new and not folder):
+            if folder and run in new and run not in again:
+                made.append(RunItem(run, *self._base(run, new[run], mine), folder))
+            elif not folder or run in again:
                 made.append(RunItem(run, folder=folder))
-            elif run in new:
-                base, state = self._base(run, new[run], mine)
-                made.append(RunItem(run, base, state, folder))
-            elif not folder:
-                made.append(RunItem(run))
-        for run, folder in self.states.items():
-            if run not in {item.run for item in made}:
-                facts = load_facts(f"{folder}/facts.json", run)
-                made.append(RunItem(run, facts.last, newest_state(folder, facts), folder, new=False))
+        for run in [run for run in self.states if run not in {item.run for item in made}]:
+            facts = self._facts(run)
+            made.append(RunItem(run, facts.last, newest_state(self.states[run], facts), self.states[run], new=False))
         return made
 
     def _base(self, run: int, new: Sequence[SegmentFile], every: Sequence[SegmentFile]) -> tuple[int, str]:
         """The newest saved state before all new rows: its sequence number and its path. The audit starts after it."""
-        folder = self.states.get(run)
-        if folder is None:
-            return 0, ""
-        facts = load_facts(f"{folder}/facts.json", run)
+        facts, folder = self._facts(run), self.states[run]
         first = min(segment.first for segment in new)
-        for seq, _, name in sorted(facts.states, reverse=True):
-            if seq < first:
-                if not self._covered(facts, seq, every):
-                    break
-                return seq, f"{folder}/{name}"
-        else:
-            if self._covered(facts, max(0, facts.first - 1), every):
-                return 0, ""
+        before = [(seq, f"{folder}/{name}") for seq, _, name in facts.states if seq < first]
+        base, state = max(before, default=(0, ""))
+        there = Ranges(sorted((segment.first, segment.last) for segment in every))
+        # the journal still has all rows after it that were audited
+        if all(there.covers(max(begin, base + 1), end) for begin, end in facts.ranges if end > base):
+            return base, state
         self.summary.problems.append(
             f"run {run_name(run)}: late rows are not audited: rows after them are no longer in the journal, "
             "so the audit cannot be repeated from there"
         )
         return facts.last, newest_state(folder, facts)
-
-    def _covered(self, facts: Facts, base: int, every: Sequence[SegmentFile]) -> bool:
-        """Whether the journal still has all rows after ``base`` that were audited."""
-        spans = sorted((segment.first, segment.last) for segment in every)
-        for first, last in facts.ranges:
-            at = max(first, base + 1)
-            for start, end in spans:
-                if start <= at <= end:
-                    at = end + 1
-            if at <= last:
-                return False
-        return True
 
     # --- the work -----------------------------------------------------------------------------------------------------------
 
@@ -304,29 +247,26 @@ class Batch:
         options, store = self.options, self.store
         dirty = self._open(self._segments(units))
         journal = bronze.JournalFrames(spark, self.spark.combined, options.since, options.until)
-        audit = self._look(journal, dirty, fresh)
+        auditor = self._look(journal, dirty, fresh)
         hours = sorted(hour_of(unit) for unit in units)
-        chosen = [row for row in audit.blocks if row["h"] in set(hours)]
+        chosen = [row for row in auditor.blocks if row["h"] in set(hours)]
         counts = {name: sum(row[name] for row in chosen) for name in bronze.COUNTS}
         inputs = Inputs(journal, dirty, self._near(units, chosen, dirty))
-        brokers = len(
-            {row["broker"] for row in audit.blocks}
-            | {load_facts(f"{one}/facts.json", run).broker for run, one in self.states.items()}
-        )
+        brokers = {row["broker"] for row in auditor.blocks} | {self._facts(run).broker for run in self.states}
         work = Computation(
-            spark, store.staging, inputs, hours, counts, brokers, dict(options.objectives), options.tables
+            spark, store.staging, inputs, hours, counts, len(brokers), dict(options.objectives), options.tables
         )
 
         def judge() -> None:
-            nonlocal audit
-            while redo := audit.check():  # from the beginning of these runs
-                audit = self._look(journal, dirty, fresh, audit.again | set(redo))
-            audit.auditor.publish()
-            self._once(audit.auditor, work, units)
+            nonlocal auditor
+            again: set[int] = set()
+            while redo := auditor.check():
+                again |= set(redo)
+                auditor = self._look(journal, dirty, fresh, again)
+            auditor.publish()
+            self._once(auditor, work, units)
 
         together([judge, work.tables_of_requests], spark)
-        auditor, published = audit.auditor, audit.auditor.out
-        self.gone += [f"{store.root}{path}" for path in published.gone]
         sums = SavedSums(store, units, self.known)
         more = [unit for unit in sums.changed() if unit in self.known and self.known[unit].get("engine") == ENGINE]
         present = self._stays(auditor, [*units, *more])
@@ -338,7 +278,7 @@ class Batch:
         for payload in options.payloads:
             payloads.write(payload)
         work.users(store.is_staged)
-        self._commit(units, more, chosen, sums, published.rows)
+        self._commit(units, more, chosen, sums, auditor)
 
     def _look(
         self,
@@ -346,53 +286,46 @@ class Batch:
         dirty: dict[str, list[str]],
         fresh: Mapping[str, Sequence[SegmentFile]],
         again: AbstractSet[int] = frozenset(),
-    ) -> "_Audit":
+    ) -> Auditor:
         """Finds out which rows there are, and opens the audit of those that were not audited yet. ``again``: runs to audit from the
         beginning."""
+        every = self._segments(self.there)
         items = self._items(fresh, again)
         bases = {item.run: item.base for item in items if item.new}
-        wanted = [
-            segment
-            for there in self.there.values()
-            for segment in there
-            if segment.run in bases and segment.last > bases[segment.run]
-        ]
-        new = self._open(wanted)
+        new = self._open(segment for segment in every if segment.run in bases and segment.last > bases[segment.run])
         found = {kind: sorted({*dirty[kind], *paths}) for kind, paths in new.items()}
         messages, records = (journal.frame(kind, found[kind]) for kind in schema.KINDS)
         # a run that is not audited has no fresh rows
         paths = {path for some in found.values() for path in some}
-        runs = {segment.run for there in self.there.values() for segment in there if segment.path in paths}
+        runs = {segment.run for segment in every if segment.path in paths}
         all_bases = {item.run: item.base if item.new else 1 << 62 for item in items if item.run in runs}
         describe(journal.spark, "journal: which rows there are")
         blocks = bronze.probe(messages, records, all_bases)
-        auditor = Auditor(journal.spark, self.store.storage, self.store.staging, self.partial)
         lives = bronze.lives(messages, all_bases) if any(row["lives"] for row in blocks if row["fresh"]) else []
-        auditor.open(items, blocks, lives)
         messages, records = (journal.frame(kind, new[kind]) for kind in schema.KINDS)
-        return _Audit(auditor, messages, records, blocks, again)
+        auditor = Auditor(self.store, messages, records, blocks, self.partial)
+        auditor.open(items, lives)
+        return auditor
 
     def _near(
         self, units: Sequence[str], blocks: Iterable[Mapping[str, Any]], dirty: dict[str, list[str]]
     ) -> dict[str, list[str]]:
         """The segments of the hours, of the hours around them (a bridged request may have parts there), and of earlier hours that have
         messages about requests which ended in them, or about nodes of flows which did."""
-        around = {shifted(unit, by) for unit in units for by in (-1, 1)} - set(units)
-        found = self._segments(sorted(around & set(self.there)))
+        known = {shifted(unit, by) for unit in units for by in (-1, 0, 1)}
+        found = self._segments(sorted(known - set(units)))
+
+        def messages(first: int, last: int) -> list[SegmentFile]:
+            """Of the other hours from the first to the last."""
+            others = [unit for unit in between(unit_of_hour(first), unit_of_hour(last)) if unit not in known]
+            return [one for one in self._segments(others) if one.kind == schema.MESSAGES]
+
         for row in blocks:
             if row["back"] is not None:
-                for unit in between(unit_of_hour(row["back"]), shifted(unit_of_hour(row["h"]), -1)):
-                    if unit not in units and unit not in around:
-                        found += [
-                            one
-                            for one in self.there.get(unit, ())
-                            if one.run == row["run"] and one.kind == schema.MESSAGES
-                        ]
+                found += [one for one in messages(row["back"], row["h"] - 1) if one.run == row["run"]]
         backs = [(row["flow_back"], row["h"]) for row in blocks if row["flow_back"] is not None]
         if backs:  # whichever brokers ran the nodes
-            first, last = min(back for back, _ in backs), max(hour for _, hour in backs)
-            for unit in set(between(unit_of_hour(first), unit_of_hour(last))) - set(units) - around:
-                found += [one for one in self.there.get(unit, ()) if one.kind == schema.MESSAGES]
+            found += messages(min(back for back, _ in backs), max(hour for _, hour in backs))
         more = self._open(found)
         return {kind: sorted({*dirty[kind], *more[kind]}) for kind in schema.KINDS}
 
@@ -402,7 +335,7 @@ class Batch:
         made = [row for run in auditor.runs.values() for row in stays(run.facts, run.workers())]
         for run, folder in self.states.items():
             if run not in auditor.runs:
-                facts = load_facts(f"{folder}/facts.json", run)
+                facts = self._facts(run)
                 if facts.begins < last and facts.time >= first:
                     made += stays(facts, self.store.storage.table(f"{folder}/workers.parquet").to_pylist())
         return made
@@ -414,7 +347,7 @@ class Batch:
         store, folder = self.store, f"{self.store.own}/once"
         saved = {}
         for name in store.storage.names(folder):
-            unit = f"{name[:10]}/{name[11:13]}"
+            unit = unit_named(name)
             if name[0].isdigit() and unit not in units and unit >= floor_of(store):
                 saved[unit] = f"{folder}/{name}"
         once = Once(store.storage, store.own, store.staging, saved, floor_of(store), self.partial)
@@ -436,32 +369,29 @@ class Batch:
         more: Sequence[str],
         blocks: Iterable[Mapping[str, Any]],
         sums: SavedSums,
-        rows: dict[str, int],
+        auditor: Auditor,
     ) -> None:
         opened = self.store.open_logs(units)
         notes: dict[str, dict[str, Any]] = {}
         for unit in units:
-            good = [segment for segment in self.there.get(unit, ()) if segment.path in self.read]
-            notes[unit] = {
-                "segments": sorted(segment.id for segment in good),
-                "bounds": self._bounds(unit),
-                "engine": ENGINE,
-            }
             mine = [row for row in blocks if row["h"] == hour_of(unit)]
-            notes[unit]["open"] = opened.get(unit, 0) + sum(row["parts"] for row in mine)
             back: dict[str, str] = {}
             for row in mine:
-                if row["back"] is not None:
-                    name = run_name(row["run"])
-                    back[name] = min(back.get(name, "~"), unit_of_hour(row["back"]))
-                if row["flow_back"] is not None:
-                    back["flows"] = min(back.get("flows", "~"), unit_of_hour(row["flow_back"]))
-            notes[unit]["back"] = back
-            notes[unit]["spill"] = sums.spilled.get(unit, {})
+                for name, hour in ((run_name(row["run"]), row["back"]), ("flows", row["flow_back"])):
+                    if hour is not None:
+                        back[name] = min(back.get(name, "~"), unit_of_hour(hour))
+            notes[unit] = {
+                "segments": sorted(one.id for one in self.there.get(unit, ()) if one.path in self.read),
+                "bounds": self._bounds(unit),
+                "engine": ENGINE,
+                "open": opened.get(unit, 0) + sum(row["parts"] for row in mine),
+                "back": back,
+                "spill": sums.spilled.get(unit, {}),
+            }
         taken = {one for known in self.known.values() for one in known.get("segments", ())}
         self.summary.segments = len({one for known in notes.values() for one in known["segments"]} - taken)
-        self.summary.rows = {**self.store.staged_rows(), **rows}
-        removes = [*self.gone, *sums.gone(), *self._outdated()]
+        self.summary.rows = {**self.store.staged_rows(), **auditor.rows}
+        removes = [*(f"{self.store.root}/{one}" for one in auditor.gone), *sums.gone(), *self._outdated()]
         self.store.commit(notes, removes, sums=more)
 
     def _outdated(self) -> list[str]:

@@ -22,7 +22,7 @@ def register(spark: "SparkSession", tables: str, database: str = DATABASE) -> li
     what later runs of the pipeline wrote. The tables are external: dropping one removes no file.
     """
     store = TableStore(tables)
-    names = [name for name in store.storage.names(store.root) if name[0] not in "._"]
+    names = store.tables()
     if not names:
         raise PolydomoError(f"there are no tables in {tables}; create them with `polydomo pipeline run`")
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {database} LOCATION {_literal(f'{store.root}/{OWN}/catalog')}")

@@ -19,13 +19,14 @@ import fcntl
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline import delta
+from polydomo.pipeline.segments import folder_of, name_of
 from polydomo.pipeline.storage import LocalStorage, Storage, dump, has_scheme, load, storage_for
 from polydomo.pipeline.tables import TABLES
 
@@ -94,10 +95,21 @@ class TableStore:
                 found[known["unit"]] = known
         return found
 
+    def tables(self) -> list[str]:
+        """The names of the tables, with those of the user."""
+        return [name for name in self.storage.names(self.root) if name[0] not in "._"]
+
+    def units_of(self, table: str) -> Iterator[str]:
+        """The units for which a table has a directory."""
+        for date in self.storage.names(self.path(table)):
+            if date.startswith("date="):
+                for hour in self.storage.names(f"{self.path(table)}/{date}"):
+                    if hour.startswith("hour="):
+                        yield f"{date.removeprefix('date=')}/{hour.removeprefix('hour=')}"
+
     def published(self, table: str, unit: str) -> list[str]:
         """The files of a table in a unit."""
-        date, hour = unit.split("/")
-        folder = f"{self.path(table)}/date={date}/hour={hour}"
+        folder = f"{self.path(table)}/{folder_of(unit)}"
         return [
             f"{folder}/{name}"
             for name in self.storage.names(folder)
@@ -106,13 +118,7 @@ class TableStore:
 
     def has_files(self, table: str, without: "set[str]") -> bool:
         """Whether a table has any file besides these."""
-        for date in self.storage.names(self.path(table)):
-            for hour in self.storage.names(f"{self.path(table)}/{date}"):
-                folder = f"{self.path(table)}/{date}/{hour}"
-                names = self.storage.names(folder)
-                if any(name.endswith(".parquet") and f"{folder}/{name}" not in without for name in names):
-                    return True
-        return False
+        return any(not without.issuperset(self.published(table, unit)) for unit in self.units_of(table))
 
     def staged(self) -> list[str]:
         return self.storage.under(self.staging)
@@ -134,8 +140,7 @@ class TableStore:
         """By hour: the staged log records of requests that had not ended."""
         made: dict[str, int] = {}
         for unit in units:
-            date, hour = unit.split("/")
-            for path in self.storage.under(f"{self.staging}/logs/date={date}/hour={hour}"):
+            for path in self.storage.under(f"{self.staging}/logs/{folder_of(unit)}"):
                 rows = self.storage.table(path, ["number", "request"]).to_pylist()
                 made[unit] = made.get(unit, 0) + sum(row["number"] != 0 and not row["request"] for row in rows)
         return made
@@ -192,8 +197,8 @@ class TableStore:
                 continue
             match = FILE.search(path)
             assert match is not None, path
-            table, unit = "requests" if inside.startswith(_SILVER) else match[1], f"{match[2]}/{match[3]}"
-            name = match[4]
+            table, date, hour, name = match.groups()
+            table, unit = "requests" if inside.startswith(_SILVER) else table, f"{date}/{hour}"
             if table not in BY_RUN:
                 if unit not in units and not (unit in sums and table in FROM_SUMS):
                     raise PolydomoError(
@@ -201,12 +206,10 @@ class TableStore:
                     )
                 place = count[table, unit] = count.get((table, unit), -1) + 1
                 name = str(place)
-            moves.append([path, f"{self.path(table)}/date={match[2]}/hour={match[3]}/{name}.parquet"])
+            moves.append([path, f"{self.path(table)}/{folder_of(unit)}/{name}.parquet"])
         targets = {target for _, target in moves}
         gone = []
-        for table in self.storage.names(self.root):
-            if table.startswith(("_", ".")) or table in BY_RUN:
-                continue
+        for table in [name for name in self.tables() if name not in BY_RUN]:
             for unit in (*units, *(sums if table in FROM_SUMS else ())):
                 gone += [path for path in self.published(table, unit) if path not in targets]
         return moves, gone
@@ -265,7 +268,7 @@ class TableStore:
             self._step(f"recorded {table}")
 
     def _note(self, unit: str) -> str:
-        return f"{self.own}/units/{unit.replace('/', '-')}.json"
+        return f"{self.own}/units/{name_of(unit)}.json"
 
     def recover(self) -> None:
         """Completes or rolls back the previous run, if it was killed."""

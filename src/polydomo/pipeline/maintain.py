@@ -52,20 +52,10 @@ def maintain(
     return done
 
 
-def _tables(store: TableStore) -> list[str]:
-    return [name for name in store.storage.names(store.root) if not name.startswith(("_", "."))]
-
-
 def _hours(store: TableStore) -> list[str]:
     """Every hour for which a table has files."""
-    found = set()
-    for table in _tables(store):
-        for date in store.storage.names(store.path(table)):
-            if date.startswith("date=") and date != "date=1970-01-01":  # the empty file of tables without rows
-                for hour in store.storage.names(f"{store.path(table)}/{date}"):
-                    if hour.startswith("hour="):
-                        found.add(f"{date.removeprefix('date=')}/{hour.removeprefix('hour=')}")
-    return sorted(found)
+    found = {unit for table in store.tables() for unit in store.units_of(table)}
+    return sorted(found - {"1970-01-01/00"})  # the empty file of tables without rows
 
 
 # --- retention --------------------------------------------------------------------------------------------------------------
@@ -77,15 +67,14 @@ def _remove(store: TableStore, first: str, dry_run: bool, tell: Callable[[str], 
     old = sorted(unit for unit in {*noted, *_hours(store)} if unit < first)
     if not old:
         return
-    removes = [path for table in _tables(store) for unit in old for path in store.published(table, unit)]
+    removes = [path for table in store.tables() for unit in old for path in store.published(table, unit)]
     done.hours_removed, done.files_removed = len(old), len(removes)
     tell(f"{len(old)} hours before {first}: {len(removes)} files {'would be ' if dry_run else ''}removed")
     if dry_run:
         return
     # Written first: if the process is killed now, only files to remove are left.
     dump(store.storage, f"{store.own}/{FLOOR}", {"first": first})
-    for unit in old:
-        name = unit.replace("/", "-")
+    for name in map(segments.name_of, old):
         removes += [f"{store.own}/once/{name}.parquet", *store.storage.under(f"{store.own}/sums/{name}")]
     kept = {segments.parse_id(one).run for unit, note in noted.items() if unit >= first for one in note["segments"]}
     ended = {segments.parse_id(one).run for unit in old for one in noted.get(unit, {}).get("segments", ())} - kept
@@ -99,7 +88,7 @@ def _remove(store: TableStore, first: str, dry_run: bool, tell: Callable[[str], 
 def _merge(store: TableStore, unit: str, dry_run: bool, tell: Callable[[str], None], done: Done) -> None:
     moves: list[list[str]] = []
     removes: list[str] = []
-    for table in _tables(store):
+    for table in store.tables():
         files = [] if table in BY_RUN else store.published(table, unit)
         if len(files) < 2:
             continue
@@ -107,17 +96,14 @@ def _merge(store: TableStore, unit: str, dry_run: bool, tell: Callable[[str], No
         if dry_run:
             done.files_made += 1
             continue
-        date, hour = unit.split("/")
         number = 0
         held: list[pa.Table] = []
         for i, path in enumerate(files):
             held.append(store.storage.table(path))
             if sum(part.nbytes for part in held) >= limits.TABLE_FILE_BYTES or i == len(files) - 1:
-                inside = f"date={date}/hour={hour}/{number}.parquet"
-                store.storage.write_table(
-                    f"{store.staging}/{table}/{inside}", pa.concat_tables(held, promote_options="default")
-                )
-                moves.append([f"{store.staging}/{table}/{inside}", f"{store.path(table)}/{inside}"])
+                place = f"{table}/{segments.folder_of(unit)}/{number}.parquet"
+                store.storage.write_table(f"{store.staging}/{place}", pa.concat_tables(held, promote_options="default"))
+                moves.append([f"{store.staging}/{place}", f"{store.root}/{place}"])
                 held = []
                 number += 1
         removes += files

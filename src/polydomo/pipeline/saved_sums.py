@@ -2,11 +2,12 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow.compute as pc
+
 from polydomo.pipeline.commit import TableStore
-from polydomo.pipeline.segments import begin_of, unit_of
+from polydomo.pipeline.segments import hour_of, name_of, unit_named, unit_of_hour
 
 
 class SavedSums:
@@ -22,17 +23,13 @@ class SavedSums:
     def _find(self) -> None:
         digests: dict[str, dict[int, list[str]]] = {}
         for path in self.store.storage.under(f"{self.store.staging}/_sums"):
-            unit = path.split("/source=")[1].split("/")[0]
-            unit = f"{unit[:10]}/{unit[11:]}"
-            here = int(begin_of(unit).timestamp()) // 3600
+            unit = unit_named(path.split("/source=")[1])
             table = self.store.storage.table(path)
-            for row in table.filter([hour != here for hour in table["h"].to_pylist()]).to_pylist():
+            for row in table.filter(pc.field("h") != hour_of(unit)).to_pylist():
                 digests.setdefault(unit, {}).setdefault(row["h"], []).append(repr(sorted(row.items())))
         for unit, targets in digests.items():
             self.spilled[unit] = {
-                unit_of(datetime.fromtimestamp(hour * 3600, UTC)): hashlib.sha256(
-                    "\n".join(sorted(rows)).encode()
-                ).hexdigest()[:16]
+                unit_of_hour(hour): hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()[:16]
                 for hour, rows in targets.items()
             }
 
@@ -53,7 +50,7 @@ class SavedSums:
         ]
 
     def _folder(self, unit: str) -> str:
-        return f"{self.store.own}/sums/{unit.replace('/', '-')}"
+        return f"{self.store.own}/sums/{name_of(unit)}"
 
     def gone(self) -> list[str]:
         return [path for unit in self.units for path in self.store.storage.under(self._folder(unit))]

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from polydomo.errors import PolydomoError
 from polydomo.journal import schema
-from polydomo.journal.files.runs import SEGMENT
+from polydomo.journal.files.segments import SEGMENT, Ranges
 from polydomo.journal.ids import decode
 from polydomo.pipeline.storage import Storage, has_scheme, local_path, storage_for
 
@@ -82,6 +82,27 @@ def hour_of(unit: str) -> int:
 
 def unit_of_hour(hour: int) -> str:
     return unit_of(datetime.fromtimestamp(hour * 3600, UTC))
+
+
+def folder_of(unit: str) -> str:
+    """
+    >>> folder_of("2026-01-31/07")
+    'date=2026-01-31/hour=07'
+    """
+    date, hour = unit.split("/")
+    return f"date={date}/hour={hour}"
+
+
+def name_of(unit: str) -> str:
+    """
+    >>> name_of("2026-01-31/07"), unit_named("2026-01-31-07.json")
+    ('2026-01-31-07', '2026-01-31/07')
+    """
+    return unit.replace("/", "-")
+
+
+def unit_named(name: str) -> str:
+    return f"{name[:10]}/{name[11:13]}"
 
 
 def shifted(unit: str, hours: int) -> str:
@@ -176,6 +197,13 @@ def parse(path: str) -> SegmentFile | None:
     return SegmentFile(path, place[1], f"{place[2]}/{place[3]}", place[4], decode(name[2]), int(name[3]), int(name[4]))
 
 
+def by_run(segments: Iterable[SegmentFile]) -> dict[int, list[SegmentFile]]:
+    made: dict[int, list[SegmentFile]] = {}
+    for segment in segments:
+        made.setdefault(segment.run, []).append(segment)
+    return made
+
+
 def largest(segments: Iterable[SegmentFile]) -> list[SegmentFile]:
     """The segments without those that were merged into a larger one."""
     made: list[SegmentFile] = []
@@ -198,7 +226,7 @@ class ProcessedRanges:
         for one in self.ids:
             segment = parse_id(one)
             self._batches.setdefault((segment.unit, segment.run), set()).add((segment.first, segment.last))
-        self._ranges = {group: _merged(batches) for group, batches in self._batches.items()}
+        self._ranges = {group: Ranges(sorted(batches)) for group, batches in self._batches.items()}
 
     def has(self, segment: SegmentFile) -> bool:
         """Whether all of its rows are in the tables, from itself or from the segments that were merged into it.
@@ -209,19 +237,9 @@ class ProcessedRanges:
         if segment.id in self.ids:
             return True
         group = segment.unit, segment.run
-        if (segment.first, segment.last) in self._batches.get(group, ()):
+        if group not in self._ranges or (segment.first, segment.last) in self._batches[group]:
             return False
-        return any(first <= segment.first and segment.last <= last for first, last in self._ranges.get(group, ()))
-
-
-def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    made: list[tuple[int, int]] = []
-    for first, last in sorted(ranges):
-        if made and first <= made[-1][1] + 1:
-            made[-1] = made[-1][0], max(made[-1][1], last)
-        else:
-            made.append((first, last))
-    return made
+        return self._ranges[group].covers(segment.first, segment.last)
 
 
 def parse_id(text: str) -> SegmentFile:

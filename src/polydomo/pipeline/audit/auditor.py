@@ -4,9 +4,9 @@ Spark finds the keys that must be checked (``prefilter``) and checks them (``jud
 there are, which requests are complete, when workers were present (``facts``).
 """
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,18 +27,18 @@ from polydomo.pipeline.audit.facts import (
     overlap,
     present,
     ranges_of,
-    stays,
 )
-from polydomo.pipeline.audit.judge import BLOCKS, KEPT, Scope, judged
+from polydomo.pipeline.audit.judge import BLOCKS, Scope, judged
 from polydomo.pipeline.audit.judge import STATE as STATE_DDL
 from polydomo.pipeline.bronze import BASE, BLOCK, based, empty, local
-from polydomo.pipeline.segments import unit_of, unit_of_hour
+from polydomo.pipeline.commit import TableStore
+from polydomo.pipeline.segments import folder_of, unit_of, unit_of_hour
 from polydomo.pipeline.sql import HOUR_US, describe, sql
 from polydomo.pipeline.storage import Storage, conform, dump
 from polydomo.pipeline.tables import TABLES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 Row = dict[str, Any]
 FEW_ROWS = 5_000  # new rows that are all checked one by one: a prefilter would take longer than it saves
@@ -62,14 +62,6 @@ class RunItem:
 
     def saved(self, name: str) -> str:
         return f"{self.folder}/{name}" if self.folder else ""
-
-
-@dataclass
-class AuditResult:
-    """What the audit wrote."""
-
-    rows: dict[str, int] = field(default_factory=dict)  # by table
-    gone: list[str] = field(default_factory=list)  # published files that nothing replaces
 
 
 class _Run:
@@ -100,13 +92,10 @@ class _Run:
         """Whether new rows are about complete keys."""
         for scope, ranges in self.retired.items():
             seen = ranges_of(self.seen.get(scope, {}))
-            # a key without ``seq`` has only rows that no counter counts
-            seen += [
-                [row["key"]] * 2
-                for row in self.judged
-                if row["scope"] == scope and (row["seq"] is None or row["seq"] > self.base)
-            ]
-            if seen and overlap(merged(ranges), merged(seen)):
+            for row in self.judged:  # a key without ``seq`` has only rows that no counter counts
+                if row["scope"] == scope and (row["seq"] is None or row["seq"] > self.base):
+                    seen.append([row["key"], row["key"]])
+            if overlap(merged(ranges), merged(seen)):
                 return True
         return False
 
@@ -117,21 +106,28 @@ class _Run:
 
 
 class Auditor:
-    def __init__(self, spark: "SparkSession", storage: Storage, staging: str, partial: bool) -> None:
-        self.spark = spark
-        self.storage = storage
-        self.staging = staging
+    """``messages`` and ``records``: the rows to audit. ``blocks``: what is known about all rows of the batch."""
+
+    def __init__(
+        self, store: TableStore, messages: "DataFrame", records: "DataFrame", blocks: list[Row], partial: bool
+    ) -> None:
+        self.spark = messages.sparkSession
+        self.storage = store.storage
+        self.staging = store.staging
+        self.messages = messages
+        self.records = records
+        self.blocks = blocks
         self.partial = partial
         self.runs: dict[int, _Run] = {}
-        self.out = AuditResult()
+        self.rows: dict[str, int] = {}  # staged, by table
+        self.gone: list[str] = []  # published files that nothing replaces, by their places below the tables
         self._few = False  # whether all new rows are checked one by one
         self._requeued = True  # whether the new rows have requeued requests
 
-    def open(self, items: Iterable[RunItem], blocks: Iterable[Row], lives: Iterable[Row]) -> None:
-        """Takes what is known about the rows of the runs. A run without new rows is audited if another one states that it lost rows."""
-        known = {item.run: item for item in items}
+    def open(self, items: Iterable[RunItem], lives: Iterable[Row]) -> None:
+        """Opens the books of the runs. A run without new rows is audited if another one states that it lost rows."""
         fresh: dict[int, list[Row]] = {}
-        for row in blocks:
+        for row in self.blocks:
             if row["fresh"]:
                 fresh.setdefault(row["run"], []).append(row)
         every = [row for rows in fresh.values() for row in rows]
@@ -144,7 +140,8 @@ class Auditor:
                 covers.setdefault(row["covers_run"], []).append(row)
             if row["worker"] > 0 and row["event"] in (schema.REGISTERED, schema.LEFT, schema.LOST):
                 events.setdefault(row["run"], []).append(row)
-        for number, item in known.items():
+        for item in items:
+            number = item.run
             if not item.new and number not in covers:
                 continue
             run = _Run(item, self.storage)
@@ -159,10 +156,13 @@ class Auditor:
             if run.facts.last:
                 self.runs[number] = run
 
-    def check(self, messages: "DataFrame", records: "DataFrame", blocks: Iterable[Row]) -> list[int]:
-        """Checks the rules on these rows of the audited runs. Returns the runs that must be audited from the beginning, because new
-        rows are about complete keys."""
+    def check(self) -> list[int]:
+        """Checks the rules on the new rows. Returns the runs that must be audited from the beginning, because new rows are about complete
+        keys."""
+        if not self.runs:
+            return []
         describe(self.spark, "audit")
+        messages, records = self.messages, self.records
         # With the first row of access control, a rule begins to hold for all rows of the run.
         again = [
             number for number, run in self.runs.items() if run.base and run.facts.checked and not run.before.checked
@@ -173,7 +173,7 @@ class Auditor:
         if bases:
             fresh = based(f"seq > {BASE}", bases)
             messages, records = messages.where(fresh), records.where(fresh)
-        self._repeated(messages, records, blocks)
+        self._repeated(messages, records)
         for row in [] if self._few else prefilter.keys(messages, records):
             if row["run"] in self.runs:
                 run = self.runs[row["run"]]
@@ -188,11 +188,11 @@ class Auditor:
                 self.runs[row["run"]].judged.append(row)
         return [number for number, run in self.runs.items() if run.base and run.reappeared()]
 
-    def _repeated(self, messages: "DataFrame", records: "DataFrame", blocks: Iterable[Row]) -> None:
+    def _repeated(self, messages: "DataFrame", records: "DataFrame") -> None:
         """Finds sequence numbers that occur more than once: only if a block has more rows than numbers."""
         masks: dict[tuple[int, int], int] = {}
         doubtful = False
-        for row in blocks:
+        for row in self.blocks:
             if row["fresh"]:
                 key = row["run"], row["block"]
                 doubtful |= row["n"] > row["mask"].bit_count() or bool(masks.get(key, 0) & row["mask"])
@@ -247,7 +247,7 @@ class Auditor:
 
     # --- what is written ---------------------------------------------------------------------------------------------------
 
-    def publish(self) -> AuditResult:
+    def publish(self) -> None:
         """Stages the rows of ``audit`` and ``audit_rules``, and the states."""
         for run in self.runs.values():
             rows = [*self._found(run), *self._holes(run), *self._kept(run)]
@@ -256,7 +256,6 @@ class Auditor:
             self._rules(run, rows)
             if not self.partial:
                 self._save(run, rows)
-        return self.out
 
     def _found(self, run: _Run) -> list[Row]:
         made = []
@@ -266,30 +265,15 @@ class Auditor:
                 about["service"] = row["name"].rpartition("\n")[2]
             elif row["scope"] in about:
                 about[row["scope"]] = row["key"]
-            for breach in row["found"]:
-                made.append(
-                    {
-                        "rule": breach["rule"],
-                        **about,
-                        "seq": breach["seq"],
-                        "time": breach["time"],
-                        "proof": breach["proof"],
-                        "detail": "",
-                    }
-                )
-        return [self._row(run.facts, row) for row in made]
-
-    def _row(self, facts: Facts, row: Row) -> Row:
-        return {**row, "says": _SAYS[row["rule"]], "broker": facts.broker, "run": facts.run}
+            made += [_breach(run.facts, {**about, **breach, "detail": ""}) for breach in row["found"]]
+        return made
 
     def _holes(self, run: _Run) -> list[Row]:
-        facts = run.facts
-        time = datetime.fromtimestamp(0, UTC).replace(microsecond=0)
-        moment = pa.scalar(facts.time, pa.timestamp("us", "UTC")).as_py() or time
+        about = {"rule": "no-hole", "number": 0, "worker": 0, "connection": 0, "service": "",
+                 "time": pa.scalar(run.facts.time, pa.timestamp("us", "UTC")).as_py()}  # fmt: skip
         return [
-            self._row(facts, {"rule": "no-hole", "number": 0, "worker": 0, "connection": 0, "service": "", "seq": last + 1, "time": moment,
-                              "proof": [first - 1, last + 1], "detail": f"{first} to {last} are {what}"})
-            for first, last, what in facts.holes()
+            _breach(run.facts, {**about, "seq": last + 1, "proof": [first - 1, last + 1], "detail": f"{first} to {last} are {what}"})
+            for first, last, what in run.facts.holes()
         ]  # fmt: skip
 
     def _kept(self, run: _Run) -> list[Row]:
@@ -297,17 +281,17 @@ class Auditor:
         path = run.item.saved("breaches.parquet")
         if not path or self.partial or not self.storage.exists(path):
             return []
-        limits = {}
-        for rule in RULES:
-            if rule.shape in (rules.SEQUENCE, rules.TOTAL, *rules.OF_ALL_RUNS) or (
-                run.facts.missing and "run_missing == 0" in rule.broken
-            ):
-                continue
-            limits[rule.id] = run.base or run.facts.first - 1  # rows that retention removed since were audited before
+        hold = {
+            rule.id
+            for rule in RULES
+            if rule.shape not in (rules.SEQUENCE, rules.TOTAL, *rules.OF_ALL_RUNS)
+            and not (run.facts.missing and "run_missing == 0" in rule.broken)
+        }
+        last = run.base or run.facts.first - 1  # rows that retention removed since were audited before
         found: list[Row] = self.storage.table(path).to_pylist()
-        return [row for row in found if row["seq"] <= limits.get(row["rule"], -1)]
+        return [row for row in found if row["rule"] in hold and row["seq"] <= last]
 
-    def stage_audit(self, facts: Facts, rows: list[Row], files: str = "") -> None:
+    def stage_audit(self, facts: Facts, rows: list[Row]) -> None:
         """Stages breaches, hour by hour. ``facts.units`` is updated; hours without rows are ``gone``."""
         units: dict[str, list[Row]] = {}
         for row in rows:
@@ -315,29 +299,24 @@ class Auditor:
         self._stage("audit", facts, units)
 
     def _stage(self, name: str, facts: Facts, units: dict[str, list[Row]]) -> None:
-        for unit, rows in units.items():
-            self.storage.write_table(
-                self._file(self.staging, name, unit, facts.run), pa.Table.from_pylist(rows, TABLES[name].arrow)
-            )
-            self.out.rows[name] = self.out.rows.get(name, 0) + len(rows)
-        for unit in sorted(set(facts.units.get(name, [])) - set(units)):
-            self.out.gone.append(self._file("", name, unit, facts.run))
-        facts.units = {**facts.units, name: sorted(units)}
+        def file(unit: str) -> str:
+            return f"{name}/{folder_of(unit)}/{run_name(facts.run)}.parquet"
 
-    def _file(self, folder: str, table: str, unit: str, run: int) -> str:
-        date, hour = unit.split("/")
-        return f"{folder}/{table}/date={date}/hour={hour}/{run_name(run)}.parquet"
+        for unit, rows in units.items():
+            made = pa.Table.from_pylist(rows, TABLES[name].arrow)
+            self.storage.write_table(f"{self.staging}/{file(unit)}", made)
+            self.rows[name] = self.rows.get(name, 0) + len(rows)
+        self.gone += [file(unit) for unit in sorted(set(facts.units.get(name, [])) - set(units))]
+        facts.units = {**facts.units, name: sorted(units)}
 
     def _rules(self, run: _Run, rows: list[Row]) -> None:
         facts = run.facts
         level = schema.LEVELS[facts.level]
         shown = rules.checkable(level)
-        counts: dict[str, int] = {}
-        for row in rows:
-            counts[row["rule"]] = counts.get(row["rule"], 0) + 1
+        counts = Counter(row["rule"] for row in rows)
         self.stage_rules(facts, unit_of_hour(facts.time // HOUR_US), [
             {"run": facts.run, "broker": facts.broker, "level": level, "rule": rule.id, "says": rule.says, "checkable": rule in shown,
-             "breaches": counts.get(rule.id, 0)}
+             "breaches": counts[rule.id]}
             for rule in RULES if rule.shape not in rules.OF_ALL_RUNS
         ])  # fmt: skip
 
@@ -367,13 +346,7 @@ class Auditor:
             if _complete(row):
                 retired.setdefault(row["scope"], []).append([row["key"], row["key"]])
             elif row["seq"] is not None:
-                made.append(
-                    {
-                        "what": "counts",
-                        "stop": None,
-                        **{name: row[name] for name in STATE.names if name not in ("what", "stop")},
-                    }
-                )
+                made.append({name: row.get(name) for name in STATE.names} | {"what": "counts"})
         for scope, ranges in retired.items():
             made += [
                 {"scope": scope, "what": "retired", "key": first, "stop": last, "name": "", "seq": 0}
@@ -387,10 +360,9 @@ def _complete(row: Row) -> bool:
     if any(breach["rule"] in _TOTALS for breach in row["found"]):
         return False
     if row["scope"] == "number":
-        return bool(
-            row["finished"] == 1 and (row["outcomes"] == 1 or (row["outcomes"] == 0 and row["acceptances"] == 0))
-        )
+        return bool(row["finished"] == 1 and (row["outcomes"] == 1 or row["outcomes"] == row["acceptances"] == 0))
     return bool(row["goings"] > 0 if row["scope"] == "worker" else row["scope"] == "connection" and row["closings"] > 0)
 
 
-__all__ = ["KEPT", "AuditResult", "Auditor", "RunItem", "stays"]
+def _breach(facts: Facts, row: Row) -> Row:
+    return {**row, "says": _SAYS[row["rule"]], "broker": facts.broker, "run": facts.run}

@@ -11,10 +11,12 @@ scope (request, worker, connection, service):
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
+from polydomo.journal.files.segments import Ranges
 from polydomo.journal.reading import audit as reference
 from polydomo.journal.schema import LEFT, LOST, REGISTERED
 from polydomo.pipeline.audit.judge import KEPT
@@ -23,9 +25,8 @@ from polydomo.pipeline.sql import HOUR_US
 from polydomo.pipeline.storage import load, storage_for
 
 Range = list[int]  # first and last
-KEPT_STATES = (
-    48  # at most, the newest ones; after a segment from before the oldest one, the run is audited from the beginning
-)
+# At most, the newest ones. After a segment from before the oldest one, the run is audited from the beginning.
+KEPT_STATES = 48
 _FULL = (1 << BLOCK) - 1
 
 STATE = pa.schema(
@@ -156,23 +157,12 @@ def ranges_of(masks: dict[int, int]) -> list[Range]:
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
     """Ranges in order, with adjacent ones joined."""
-    made: list[Range] = []
-    for first, last in sorted(map(list, ranges)):
-        if made and first <= made[-1][1] + 1:
-            made[-1][1] = max(made[-1][1], last)
-        else:
-            made.append([first, last])
-    return made
+    return [[first, last] for first, last in Ranges(sorted((first, last) for first, last in ranges))]
 
 
 def overlap(ranges: list[Range], others: list[Range]) -> bool:
-    """Whether two lists of ranges, both in order, have a number in common."""
-    starts = [first for first, _ in ranges]
-    for first, last in others:
-        place = bisect_right(starts, last) - 1
-        if place >= 0 and ranges[place][1] >= first:
-            return True
-    return False
+    """Whether two lists of ranges have a number in common. Neither has a number twice."""
+    return any(after[0] <= before[1] for before, after in pairwise(sorted([*ranges, *others])))
 
 
 # --- the presence of workers ---------------------------------------------------------------------------------------------------
@@ -210,19 +200,8 @@ def stays(facts: Facts, workers: Iterable[dict[str, Any]]) -> list[tuple[Any, ..
             came = max(facts.begins, (row["went"] or 0) // HOUR_US * HOUR_US)
         went = facts.time if row["went"] is None else row["went"]
         if went >= came // HOUR_US * HOUR_US:
-            made.append(
-                (
-                    facts.broker,
-                    facts.run,
-                    row["worker"],
-                    came,
-                    went,
-                    row["peer"],
-                    row["protocol"],
-                    row["principal"],
-                    row["offers"],
-                )
-            )
+            about = (row[name] for name in ("peer", "protocol", "principal", "offers"))
+            made.append((facts.broker, facts.run, row["worker"], came, went, *about))
     return made
 
 

@@ -18,7 +18,7 @@ from polydomo.journal.ids import is_id, parse, run_name
 from polydomo.journal.reading.audit import MAX_PROOF
 from polydomo.journal.reading.rules import OF_ALL_RUNS, ONCE, RULES, looked_at
 from polydomo.pipeline.audit.nodes import of_nodes
-from polydomo.pipeline.segments import shifted, unit_of
+from polydomo.pipeline.segments import name_of, shifted, unit_of
 from polydomo.pipeline.sql import sql
 from polydomo.pipeline.storage import Storage, conform, dump, load
 from polydomo.pipeline.tables import TABLES
@@ -73,9 +73,7 @@ class Once:
         if not self.partial:
             for unit in units:
                 mine = fresh.filter(pa.array([hour == unit for hour in hours], pa.bool_()))
-                self.storage.write_table(
-                    f"{self.folder}/{unit.replace('/', '-')}.parquet", mine.sort_by([("once", "ascending")])
-                )
+                self.storage.write_table(f"{self.folder}/{name_of(unit)}.parquet", mine.sort_by("once"))
         touched = pa.array({*fresh["once"].to_pylist(), *fresh["flow"].to_pylist()} - {"", None}, pa.string())
         every = pa.concat_tables([fresh, *self._others(units, fresh, touched)])
         breaches = pa.concat_tables(
@@ -113,8 +111,7 @@ class Once:
     def published(self) -> dict[str, list[str]]:
         """The hours in which the tables have rows of these rules."""
         path = f"{self.own}/facts.json"
-        found: dict[str, list[str]] = load(self.storage, path) if self.storage.exists(path) else {}
-        return found
+        return load(self.storage, path) if self.storage.exists(path) else {}
 
     def save(self, breaches: pa.Table, units: dict[str, list[str]]) -> None:
         if not self.partial:
