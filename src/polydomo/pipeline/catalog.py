@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline.commit import OWN, TableStore
+from polydomo.pipeline.session import settings_of
 from polydomo.pipeline.tables import TABLES
 from polydomo.pipeline.tables.table import Column
 
@@ -26,17 +27,10 @@ def register(spark: "SparkSession", tables: str, database: str = DATABASE) -> li
     if not names:
         raise PolydomoError(f"there are no tables in {tables}; create them with `polydomo pipeline run`")
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {database} LOCATION {_literal(f'{store.root}/{OWN}/catalog')}")
-    before = spark.conf.get(LISTS_PARTITIONS, None)
-    spark.conf.set(LISTS_PARTITIONS, "false")
-    try:
+    with settings_of(spark, {LISTS_PARTITIONS: "false"}):
         for name in names:
             spark.sql(f"DROP TABLE IF EXISTS {database}.{name}")
             spark.sql(_creation(f"{database}.{name}", name, store.path(name)))
-    finally:
-        if before is None:
-            spark.conf.unset(LISTS_PARTITIONS)
-        else:
-            spark.conf.set(LISTS_PARTITIONS, before)
     return names
 
 

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -24,27 +25,30 @@ if TYPE_CHECKING:
 log = logging.getLogger("polydomo.pipeline")
 
 QUIET = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
-    "spark.hadoop.parquet.compression.codec.zstd.level": "1",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.driver.memory": "1g",
-    # a Python worker is used for all tasks of its core
-    "spark.python.worker.reuse": "true",
     # a row is written to the file of its hour without sorting all rows by hour first
     "spark.sql.maxConcurrentOutputFileWriters": "64",
     # the driver lists segments: jobs that list them in parallel cost more
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     # segments are small: one task reads many
     "spark.sql.files.openCostInBytes": "65536",
+}
+# Of sessions that are started here; a Spark Connect server has its own.
+OF_DRIVER = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.hadoop.parquet.compression.codec.zstd.level": "1",
+    "spark.driver.memory": "1g",
+    # a Python worker is used for all tasks of its core
+    "spark.python.worker.reuse": "true",
     "spark.scheduler.mode": "FAIR",
     # compiled code of all queries of a run is kept for the next batch of a stream
     "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
-# Those of them on which the rows and the files of tables depend.
+# Those of QUIET on which the rows and the files of tables depend.
 OF_TABLES = (
     "spark.sql.session.timeZone",
     "spark.sql.parquet.compression.codec",
@@ -61,6 +65,7 @@ LOCAL = {
     # no column is a variant
     "spark.sql.variant.pushVariantIntoScan": "false",
 }
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 # For small batches: compiling quickly costs less than compiling well.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
@@ -163,26 +168,17 @@ def build(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers would use whatever python3 is first on the path
     builder = SparkSession.builder.appName(name)
     settings = dict(QUIET)
-    if progress:
-        settings["spark.ui.showConsoleProgress"] = "true"
-    if ui:
-        settings["spark.ui.enabled"] = "true"
-    elif not remote:
-        settings["spark.sql.ui.explainMode"] = "simple"  # Spark describes each plan for its interface, also without one
+    asked = dict(conf or {})
     if remote:
-        for key in (
-            "spark.driver.memory",
-            "spark.scheduler.mode",
-            "spark.ui.enabled",
-            "spark.ui.showConsoleProgress",
-            "spark.python.worker.reuse",
-            "spark.sql.codegen.cache.maxEntries",
-            *(name for name in settings if name.startswith("spark.hadoop.")),
-        ):
-            settings.pop(key)
         _reachable(remote)
         builder = builder.remote(remote)
     else:
+        settings |= OF_DRIVER
+        settings["spark.ui.showConsoleProgress"] = str(progress).lower()
+        settings["spark.ui.enabled"] = str(ui).lower()
+        if not ui:
+            # Spark describes each plan for its interface, also without one
+            settings["spark.sql.ui.explainMode"] = "simple"
         home = java.find()
         os.environ["JAVA_HOME"] = home
         local = not master or master.startswith("local")
@@ -198,18 +194,13 @@ def build(
         builder = builder.master(master or "local[*]")
         if master.startswith("local-cluster") or not local:
             settings["spark.submit.pyFiles"] = str(package())
-        options = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
+        options = [f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"]
         if rows is not None and not master:
             _archive = ClassArchive(home)
-            options += f" {_archive.options()}"
-        settings["spark.driver.extraJavaOptions"] = options
-    asked = dict(conf or {})
-    java_options = "spark.driver.extraJavaOptions"
-    if java_options in settings:
+            options.append(_archive.options())
         # the user's options replace the defaults: the JVM rejects two garbage collectors
-        asked[java_options] = (
-            f"{settings[java_options]} {asked.get(java_options, QUICK if (rows or 0) <= QUICK_ROWS else THOROUGH)}"
-        )
+        options.append(asked.pop(JAVA_OPTIONS, QUICK if (rows or 0) <= QUICK_ROWS else THOROUGH))
+        settings[JAVA_OPTIONS] = " ".join(options)
     for key, value in {**settings, **asked}.items():
         builder = builder.config(key, value)
     try:
@@ -320,19 +311,18 @@ def package() -> Path:
 class LazySpark:
     """A Spark session that is started when it is needed. ``start`` gets the number of journal rows to compute."""
 
-    def __init__(self, start: "Callable[[int], SparkSession]", owned: bool = True) -> None:
+    def __init__(self, start: "Callable[[int], SparkSession]") -> None:
         self._start = start
-        self._owned = owned
         self.started: SparkSession | None = None
         self.combined = Combined()
 
     @staticmethod
-    def of(given: "LazySpark | SparkSession | None") -> "LazySpark":
+    def of(given: "LazySpark | SparkSession | None") -> "AbstractContextManager[LazySpark]":
         """A session to use in a ``with`` statement, which closes only one that was started here."""
         if given is None:
             return LazySpark(lambda rows: build(rows=rows))
         if isinstance(given, LazySpark):
-            return _Borrowed(given)
+            return nullcontext(given)
         return _Given(given)
 
     def get(self, rows: int = 0) -> "SparkSession":
@@ -353,42 +343,39 @@ class LazySpark:
 
     def __exit__(self, *_: object) -> None:
         self.combined.clear()
-        if self._owned and self.started is not None:
+        if self.started is not None:
             close(self.started)
             self.started = None
-
-
-class _Borrowed(LazySpark):
-    """A session of the caller, who closes it."""
-
-    def __init__(self, session: LazySpark) -> None:
-        super().__init__(session.get, owned=False)
-        self.started = session.started
-        self.combined = session.combined
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 class _Given(LazySpark):
     """A session that the user built. While tables are computed in it, it has the settings on which their rows and files depend."""
 
     def __init__(self, session: "SparkSession") -> None:
-        super().__init__(self._prepared, owned=False)
+        super().__init__(self._prepared)
         self._session = session
-        self._before: dict[str, str | None] = {}
+        self._settings = ExitStack()
 
     def _prepared(self, rows: int) -> "SparkSession":
-        conf = self._session.conf
-        self._before = {name: conf.get(name, None) for name in OF_TABLES}
-        for name in OF_TABLES:
-            conf.set(name, QUIET[name])
+        self._settings.enter_context(settings_of(self._session, {name: QUIET[name] for name in OF_TABLES}))
         return self._session
 
     def __exit__(self, *_: object) -> None:
-        super().__exit__(*_)
-        for name, value in self._before.items():
-            if value is None:
-                self._session.conf.unset(name)
+        self.combined.clear()
+        self._settings.close()
+
+
+@contextmanager
+def settings_of(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
+    """In this block, the session has these settings."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, known in before.items():
+            if known is None:
+                spark.conf.unset(name)
             else:
-                self._session.conf.set(name, value)
+                spark.conf.set(name, known)
