@@ -9,12 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from polydomo.pipeline.tables.table import arrow_type
+
 BASE = ("time", "broker", "run", "seq", "event", "source", "number", "peer")
 JSON, ARROW = "json", "arrow"
-_ARROW = {
-    "STRING": pa.string(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_(),
-    "TIMESTAMP": pa.timestamp("us", "UTC"), "DATE": pa.date32(),
-}  # fmt: skip
 FIELDS = "name STRING, kind STRING, run BIGINT, seq BIGINT, place INT"
 Rows = list[dict[str, Any]]
 
@@ -101,6 +99,7 @@ def fitted(value: Any, kind: str) -> Any:
 
 def find_fields(format: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A task: the fields of readable payloads, each with its first place."""
+    shape = pa.schema([(name, arrow_type(kind)) for name, kind in map(str.split, FIELDS.split(", "))])
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -109,11 +108,8 @@ def find_fields(format: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
                 try:
                     data = content(row["body"], row["body_cut"])
                     if format == JSON:
-                        fields = [
-                            (name, kind_of_json(value))
-                            for name, value in json_object(data).items()
-                            if value is not None
-                        ]
+                        found = json_object(data).items()
+                        fields = [(name, kind_of_json(value)) for name, value in found if value is not None]
                     else:
                         fields = [(one.name, kind_of_arrow(one.type)) for one in arrow_table(data).schema]
                 except ValueError:
@@ -121,13 +117,8 @@ def find_fields(format: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
                 for place, field in enumerate(fields):
                     here = (row["run"], row["seq"], place)
                     known[field] = min(known.get(field, here), here)
-            if known:
-                columns = [
-                    list(column) for column in zip(*((*field, *place) for field, place in known.items()), strict=True)
-                ]
-                types = (pa.string(), pa.string(), pa.int64(), pa.int64(), pa.int32())
-                arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, ["name", "kind", "run", "seq", "place"])
+            rows = [dict(zip(shape.names, (*field, *place), strict=True)) for field, place in known.items()]
+            yield pa.RecordBatch.from_pylist(rows, shape)
 
     return task
 
@@ -140,7 +131,7 @@ def decode(
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             base = [batch.schema.field(name) for name in (*BASE, "date", "hour")]
-            wanted = pa.schema([*base, (row_name, pa.int32()), *((titles[name], _ARROW[kind]) for name, kind in columns.items()),
+            wanted = pa.schema([*base, (row_name, pa.int32()), *((titles[name], arrow_type(kind)) for name, kind in columns.items()),
                                 ("polydomo_reason", pa.string()), ("polydomo_body", pa.binary())])  # fmt: skip
             made: Rows = []
             for row in batch.to_pylist():

@@ -92,16 +92,11 @@ class PayloadTables:
         rows = self.work.spark.read.schema(ddl).parquet(place)
         hour = "lpad(string(hour), 2, '0') AS hour"
         good = [*BASE, row, *map(_quoted, titles.values())]
-        for name, frame in (
-            (f"payloads_{payload.name}", rows.where("polydomo_reason IS NULL").selectExpr(*good, "date", hour)),
-            (
-                f"payloads_{payload.name}_bad",
-                rows.where("polydomo_reason IS NOT NULL").selectExpr(
-                    *BASE, "polydomo_reason AS reason", "polydomo_body AS body", "date", hour
-                ),
-            ),
-        ):
-            frame.write.mode("overwrite").partitionBy("date", "hour").parquet(f"{self.work.staging}/{name}")
+        bad = [*BASE, "polydomo_reason AS reason", "polydomo_body AS body"]
+        for name, reason, chosen in (("", "IS NULL", good), ("_bad", "IS NOT NULL", bad)):
+            frame = rows.where(f"polydomo_reason {reason}").selectExpr(*chosen, "date", hour)
+            table = f"{self.work.staging}/payloads_{payload.name}{name}"
+            frame.write.mode("overwrite").partitionBy("date", "hour").parquet(table)
         saved = {"row": row, "columns": columns}
         dump(self.store.storage, f"{self.store.staging}/_payloads/{payload.name}.json", saved)
 
@@ -120,20 +115,22 @@ class PayloadTables:
         """The known columns and, if none are declared, those that occur."""
         if payload.columns:
             return known
-        found: dict[str, list[tuple[Any, ...]]] = {}
-        for field in raw.mapInArrow(find_fields(payload.format), FIELDS).toArrow().to_pylist():
-            found.setdefault(field["name"], []).append((field["run"], field["seq"], field["place"], field["kind"]))
-        columns = dict(known)
-        for name, places in sorted(
-            found.items(), key=lambda one: one[0] if payload.format == JSON else min(one[1])[:3]
-        ):
-            kinds = {place[3] for place in places}
-            if payload.format == ARROW:
-                kinds = {min(places)[3]}
-            columns.setdefault(
-                name, "DOUBLE" if kinds == {"BIGINT", "DOUBLE"} else next(iter(kinds)) if len(kinds) == 1 else "STRING"
-            )
-        return columns
+        found = raw.mapInArrow(find_fields(payload.format), FIELDS).toArrow().to_pylist()
+        kinds: dict[str, list[str]] = {}  # of each field, in the order of their first places
+        for field in sorted(found, key=lambda field: (field["run"], field["seq"], field["place"], field["kind"])):
+            kinds.setdefault(field["name"], []).append(field["kind"])
+        if payload.format == ARROW:
+            columns = {name: some[0] for name, some in kinds.items()}
+        else:
+            columns = {name: _common({*kinds[name]}) for name in sorted(kinds)}
+        return known | {name: kind for name, kind in columns.items() if name not in known}
+
+
+def _common(kinds: set[str]) -> str:
+    """The type of a column with values of these types."""
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    return "DOUBLE" if kinds == {"BIGINT", "DOUBLE"} else "STRING"
 
 
 def _title(name: str, row: str, taken: set[str]) -> str:
