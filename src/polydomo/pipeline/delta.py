@@ -18,13 +18,7 @@ from polydomo.pipeline.tables.table import UNIT, arrow_type
 
 PARQUET, DELTA = "parquet", "delta"
 FORMATS = (PARQUET, DELTA)
-SCHEMES = (
-    "file",
-    "s3",
-    "s3a",
-    "gs",
-    "abfss",
-)  # of object stores that deltalake knows; only local directories are tested
+SCHEMES = ("file", "s3", "s3a", "gs", "abfss")  # that deltalake knows; only local directories are tested
 LOG = "_delta_log"
 MARK = "~"  # between the name of a file and the name of its commit
 
@@ -131,4 +125,4 @@ def _partition(path: str) -> dict[str, str | None]:
 def _schema(storage: Storage, path: str) -> Any:
     """The columns of a file, with those that are directories."""
     columns = storage.footer(path).schema.to_arrow_schema()
-    return pa.schema([*columns, *(pa.field(column.name, arrow_type(column.type)) for column in UNIT)])
+    return pa.schema([*columns, *((column.name, arrow_type(column.type)) for column in UNIT)])

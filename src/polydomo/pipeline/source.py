@@ -18,8 +18,10 @@ and for streams (``Trigger.AvailableNow`` works).
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import Any
 
@@ -43,22 +45,24 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from polydomo import limits
 from polydomo.errors import SettingError
 from polydomo.journal import schema
-from polydomo.journal.files.segments import Segment
+from polydomo.journal.files.segments import Segment, journal_in
 from polydomo.journal.ids import run_name
 from polydomo.journal.reading.reader import Reader, conform, open_segment, read_rows
 
+WORDS = ("service", "outcome")  # columns of text that a filter can name
 Offset = dict[str, int]  # run -> the last row that was read of it
 
 
 @dataclass(frozen=True)
 class RowFilter:
-    """A filter on rows; None matches anything."""
+    """A filter on rows."""
 
     kind: str = schema.REQUESTS
     since: datetime | None = None
     until: datetime | None = None
-    service: tuple[str, ...] | None = None
-    outcome: tuple[str, ...] | None = None
+    words: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # the values of WORDS that match; others match any
 
     @staticmethod
     def of(options: Mapping[str, str]) -> "RowFilter":
@@ -66,21 +70,14 @@ class RowFilter:
         if kind not in schema.KINDS:
             raise SettingError(f"option kind: {kind!r} is none of {', '.join(schema.KINDS)}")
         since, until = (_moment(name, options.get(name)) for name in ("since", "until"))
-        service, outcome = ((options[name],) if name in options else None for name in ("service", "outcome"))
-        return RowFilter(kind, since, until, service, outcome)
+        return RowFilter(kind, since, until, {name: (options[name],) for name in WORDS if name in options})
 
     def rows(self) -> Any:
         """The condition on rows, for pyarrow; None if there is none."""
         made = [pc.field("time") >= pa.scalar(self.since)] if self.since else []
         made += [pc.field("time") <= pa.scalar(self.until)] if self.until else []
-        made += [pc.field(name).isin(list(values)) for name, values in self.words() if values is not None]
-        condition = None
-        for part in made:
-            condition = part if condition is None else condition & part
-        return condition
-
-    def words(self) -> tuple[tuple[str, tuple[str, ...] | None], ...]:
-        return (("service", self.service), ("outcome", self.outcome))
+        made += [pc.field(name).isin(list(values)) for name, values in self.words.items()]
+        return reduce(and_, made) if made else None
 
     def may_be_in(self, metadata: Any) -> bool:
         """Whether a segment with this footer may have such rows, by the statistics of its columns."""
@@ -88,23 +85,20 @@ class RowFilter:
 
     def _may_be_in_group(self, group: Any) -> bool:
         bounds = {}
-        for i in range(group.num_columns):
-            known = group.column(i).statistics
+        for column in map(group.column, range(group.num_columns)):
+            known = column.statistics
             if known is not None and known.has_min_max:
-                bounds[group.column(i).path_in_schema] = (known.min, known.max)
+                bounds[column.path_in_schema] = (known.min, known.max)
         low, high = bounds.get("time", (None, None))
         if self.since and high is not None and _aware(high) < self.since:
             return False
         if self.until and low is not None and _aware(low) > self.until:
             return False
-        for name, values in self.words():
-            if (
-                values is not None
-                and name in bounds
-                and not any(bounds[name][0] <= value <= bounds[name][1] for value in values)
-            ):
-                return False
-        return True
+        return all(
+            any(bounds[name][0] <= value <= bounds[name][1] for value in values)
+            for name, values in self.words.items()
+            if name in bounds
+        )
 
     def narrowed(self, filters: Iterable[Filter]) -> "RowFilter":
         """This filter combined (AND) with the conditions of a query."""
@@ -117,16 +111,10 @@ class RowFilter:
                     made = replace(made, since=max(_aware(value), made.since or _aware(value)))
                 elif isinstance(one, LessThan | LessThanOrEqual):
                     made = replace(made, until=min(_aware(value), made.until or _aware(value)))
-            elif name in ("service", "outcome"):
-                values = (
-                    (value,)
-                    if isinstance(one, EqualTo)
-                    else tuple(value)
-                    if isinstance(one, In) and value is not None
-                    else None
-                )
-                if values is not None:
-                    made = replace(made, service=values) if name == "service" else replace(made, outcome=values)
+            elif name in WORDS and isinstance(one, EqualTo):
+                made = replace(made, words={**made.words, name: (one.value,)})
+            elif name in WORDS and isinstance(one, In):
+                made = replace(made, words={**made.words, name: tuple(one.value)})
         return made
 
 
@@ -157,8 +145,7 @@ class JournalSource(DataSource):
             directory = Path(name.strip().removeprefix("file://"))
             if not directory.is_dir():
                 raise SettingError(f"there is no journal in {directory}: no such directory")
-            inside = directory / "journal"  # the path is the data directory of a broker
-            found.append(str(inside if inside.is_dir() and not any(directory.glob("kind=*")) else directory))
+            found.append(str(journal_in(directory)))
         return found
 
 

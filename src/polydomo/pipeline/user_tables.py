@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from polydomo.errors import SettingError
@@ -50,13 +51,8 @@ def ordered(tables: Sequence[Table]) -> list[Table]:
                 raise SettingError(
                     f"@table: {table.name} reads {name}, which is neither a table of the pipeline nor declared"
                 )
-    made: list[Table] = []
-    left = list(tables)
-    while left:
-        done = {table.name for table in made}
-        ready = [table for table in left if all(name in known or name in done for name in table.reads)]
-        if not ready:
-            raise SettingError(f"@table: {', '.join(table.name for table in left)} read each other")
-        made += ready
-        left = [table for table in left if table not in ready]
-    return made
+    try:
+        order = [*TopologicalSorter({table.name: set(table.reads) - known for table in tables}).static_order()]
+    except CycleError as error:
+        raise SettingError(f"@table: {', '.join(dict.fromkeys(error.args[1]))} read each other") from None
+    return sorted(tables, key=lambda table: order.index(table.name))
