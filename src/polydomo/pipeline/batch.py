@@ -20,7 +20,7 @@ from polydomo.model.objective import Objective
 from polydomo.pipeline import bronze, delta, segments
 from polydomo.pipeline.audit.auditor import Auditor, RunItem
 from polydomo.pipeline.audit.facts import Facts, load_facts, newest_state, stays
-from polydomo.pipeline.audit.once import ALL_RUNS, Once, rule_rows
+from polydomo.pipeline.audit.once import Once
 from polydomo.pipeline.commit import TableStore
 from polydomo.pipeline.compute import Computation, Inputs, together
 from polydomo.pipeline.delta import PARQUET
@@ -36,7 +36,6 @@ from polydomo.pipeline.segments import (
     by_run,
     hour_of,
     shifted,
-    unit_named,
     unit_of,
     unit_of_hour,
 )
@@ -342,24 +341,8 @@ class Batch:
 
     def _once(self, auditor: Auditor, work: Computation, units: Sequence[str]) -> None:
         """Checks events that must happen only once, over all runs."""
-        if not work.counts["once"]:
-            return
-        store, folder = self.store, f"{self.store.own}/once"
-        saved = {}
-        for name in store.storage.names(folder):
-            unit = unit_named(name)
-            if name[0].isdigit() and unit not in units and unit >= floor_of(store):
-                saved[unit] = f"{folder}/{name}"
-        once = Once(store.storage, store.own, store.staging, saved, floor_of(store), self.partial)
-        found = once.check(work.messages)
-        if found is None:
-            return
-        breaches, counts, newest = found
-        facts = Facts(ALL_RUNS, units=once.published())
-        latest = max([newest, *facts.units.get("audit_rules", [])])
-        auditor.stage_audit(facts, breaches.drop_columns(["once"]).to_pylist())
-        auditor.stage_rules(facts, latest, rule_rows(counts))
-        once.save(breaches, facts.units)
+        if work.counts["once"]:
+            Once(self.store, units, floor_of(self.store), self.partial).check(work.messages, auditor)
 
     # --- the commit -----------------------------------------------------------------------------------------------------------
 

@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from polydomo.journal import schema
-from polydomo.journal.files.seal import read_sealed
-from polydomo.journal.files.segments import successor
+from polydomo.journal.reading.reader import open_segment
 from polydomo.pipeline.segments import largest, parse
 from polydomo.pipeline.storage import has_scheme, local_path, storage_for
 
@@ -40,15 +38,18 @@ def _look(path: str) -> tuple[str, str]:
     """The path to read and a line about it; both may be empty."""
     found = path
     try:
-        try:
-            footer = _footer(found)
-        except FileNotFoundError:
-            merged = None if has_scheme(path) else successor(Path(local_path(path)))
-            if merged is None:
+        if has_scheme(path):
+            footer = storage_for(path).footer(path)
+        else:
+            wanted = Path(local_path(path))
+            file, place = open_segment(wanted)
+            if file is None:
                 return "", ""
-            found = str(merged)
-            footer = _footer(found)
+            footer = file.metadata
+            found = path if place == wanted else str(place)
         version = int((footer.metadata or {}).get(b"polydomo.version", b"1"))
+    except FileNotFoundError:
+        return "", ""
     except (OSError, ValueError, pa.ArrowException) as error:
         return "", f"{path}: skipped: cannot be read: {str(error).splitlines()[0]}"
     if version > schema.VERSION:
@@ -56,10 +57,3 @@ def _look(path: str) -> tuple[str, str]:
             f"{path}: version {version} of the schema is newer than the one that this program knows: unknown columns are ignored"
         )
     return found, ""
-
-
-def _footer(path: str) -> Any:
-    """The footer of a segment whose checksum is right."""
-    if not has_scheme(path):
-        read_sealed(Path(local_path(path)))
-    return storage_for(path).footer(path)

@@ -7,6 +7,8 @@ is compared only with the hours since then. A row about a flow is compared with 
 flow, which a client makes.
 """
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +19,18 @@ from polydomo.journal import schema
 from polydomo.journal.ids import is_id, parse, run_name
 from polydomo.journal.reading.audit import MAX_PROOF
 from polydomo.journal.reading.rules import OF_ALL_RUNS, ONCE, RULES, looked_at
+from polydomo.pipeline.audit.facts import Facts
 from polydomo.pipeline.audit.nodes import of_nodes
-from polydomo.pipeline.segments import name_of, shifted, unit_of
+from polydomo.pipeline.commit import TableStore
+from polydomo.pipeline.segments import name_of, shifted, unit_named, unit_of
 from polydomo.pipeline.sql import sql
-from polydomo.pipeline.storage import Storage, conform, dump, load
+from polydomo.pipeline.storage import conform, dump, load
 from polydomo.pipeline.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from polydomo.pipeline.audit.auditor import Auditor
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ALL_RUNS = 0  # the run in ``audit_rules`` of rules about all runs
@@ -50,54 +56,50 @@ SHAPE = pa.schema(
 
 
 class Once:
-    """``saved``: hour -> file of its events, of hours that are not recomputed; ``own`` and ``staging``: where files are."""
+    """``units``: the hours that are computed now; ``floor``: the first hour that is kept."""
 
-    def __init__(
-        self, storage: Storage, own: str, staging: str, saved: dict[str, str], floor: str, partial: bool
-    ) -> None:
-        self.storage = storage
-        self.own = f"{own}/once"
-        self.folder = f"{staging}/_once"
-        self.saved = saved
+    def __init__(self, store: TableStore, units: Sequence[str], floor: str, partial: bool) -> None:
+        self.storage = store.storage
+        self.own = f"{store.own}/once"
+        self.folder = f"{store.staging}/_once"
+        self.units = units
         self.floor = floor
         self.partial = partial
         self.shape = pa.schema([("once", pa.string()), *((one.name, one.type) for one in TABLES["audit"].arrow)])
 
-    def check(self, messages: "DataFrame") -> "tuple[pa.Table, dict[str, int], str] | None":
-        """The breaches of all hours, their number by rule, and the hour of the newest event; None if there is no event."""
+    def check(self, messages: "DataFrame", auditor: "Auditor") -> None:
+        """Stages the breaches of all hours, if there is any event in the hours of the batch."""
         fresh = conform(sql(ROWS, messages=messages).toArrow(), SHAPE)
         if not fresh.num_rows:
-            return None
+            return
+        touched = pa.array({*fresh["once"].to_pylist(), *fresh["flow"].to_pylist()} - {"", None}, pa.string())
+        every = pa.concat_tables([fresh, *self._others(fresh, touched)])
+        new = pa.Table.from_pylist(_breaches(every, set(touched.to_pylist())), self.shape)
+        breaches = pa.concat_tables([self._kept(touched), new])
+        known = f"{self.own}/facts.json"
+        facts = Facts(ALL_RUNS, units=load(self.storage, known) if self.storage.exists(known) else {})
         hours = [unit_of(time) for time in fresh["time"].to_pylist()]
-        units = sorted(set(hours))
+        latest = max([*hours, *facts.units.get("audit_rules", [])])
+        auditor.stage_audit(facts, breaches.drop_columns(["once"]).to_pylist())
+        auditor.stage_rules(facts, latest, _rule_rows(Counter(breaches["rule"].to_pylist())))
         if not self.partial:
-            for unit in units:
+            for unit in set(hours):
                 mine = fresh.filter(pa.array([hour == unit for hour in hours], pa.bool_()))
                 self.storage.write_table(f"{self.folder}/{name_of(unit)}.parquet", mine.sort_by("once"))
-        touched = pa.array({*fresh["once"].to_pylist(), *fresh["flow"].to_pylist()} - {"", None}, pa.string())
-        every = pa.concat_tables([fresh, *self._others(units, fresh, touched)])
-        breaches = pa.concat_tables(
-            [self._kept(touched), pa.Table.from_pylist(_breaches(every, set(touched.to_pylist())), self.shape)]
-        )
-        counts = dict.fromkeys(_BY_ID, 0)
-        for rule in breaches["rule"].to_pylist():
-            counts[rule] += 1
-        return breaches, counts, max(units)
+            self.storage.write_table(f"{self.folder}/breaches.parquet", breaches)
+            dump(self.storage, f"{self.folder}/facts.json", facts.units)
 
-    def _others(self, units: list[str], fresh: pa.Table, touched: pa.Array) -> list[pa.Table]:
+    def _others(self, fresh: pa.Table, touched: pa.Array) -> Iterator[pa.Table]:
         """Events of other hours that have the same names as new ones."""
         earliest = pc.min(fresh["created"]).as_py()
         first = shifted(unit_of(earliest), -1) if earliest is not None else ""  # the clocks of brokers differ
         for flow in set(fresh["flow"].to_pylist()) - {"", None}:
             first = min(first, _begun(flow))
-        found = []
-        for unit, path in sorted(self.saved.items()):
-            if unit >= first and unit not in units:
-                table = conform(self.storage.table(path), SHAPE)
-                found.append(
-                    table.filter(pc.or_kleene(pc.is_in(table["once"], touched), pc.is_in(table["flow"], touched)))
-                )
-        return found
+        for name in self.storage.names(self.own):
+            unit = unit_named(name)
+            if name[0].isdigit() and unit >= max(first, self.floor) and unit not in self.units:
+                table = conform(self.storage.table(f"{self.own}/{name}"), SHAPE)
+                yield table.filter(pc.or_kleene(pc.is_in(table["once"], touched), pc.is_in(table["flow"], touched)))
 
     def _kept(self, touched: pa.Array) -> pa.Table:
         """Known breaches without new rows."""
@@ -107,16 +109,6 @@ class Once:
         table = conform(self.storage.table(path), self.shape)
         kept = table.filter(pc.invert(pc.is_in(table["once"], touched)))
         return kept.filter(pa.array([unit_of(time) >= self.floor for time in kept["time"].to_pylist()], pa.bool_()))
-
-    def published(self) -> dict[str, list[str]]:
-        """The hours in which the tables have rows of these rules."""
-        path = f"{self.own}/facts.json"
-        return load(self.storage, path) if self.storage.exists(path) else {}
-
-    def save(self, breaches: pa.Table, units: dict[str, list[str]]) -> None:
-        if not self.partial:
-            self.storage.write_table(f"{self.folder}/breaches.parquet", breaches)
-            dump(self.storage, f"{self.folder}/facts.json", units)
 
 
 def _breaches(every: pa.Table, touched: set[str]) -> list[dict[str, Any]]:
@@ -156,7 +148,7 @@ def _begun(flow: str) -> str:
     return unit_of(EPOCH + timedelta(milliseconds=parse(flow).accepted_ms) - timedelta(days=1))
 
 
-def rule_rows(counts: dict[str, int]) -> list[dict[str, Any]]:
+def _rule_rows(counts: Counter[str]) -> list[dict[str, Any]]:
     return [
         {"run": ALL_RUNS, "broker": "", "level": schema.REQUESTS, "rule": rule.id, "says": rule.says, "checkable": True,
          "breaches": counts[rule.id]}

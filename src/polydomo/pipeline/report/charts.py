@@ -144,7 +144,7 @@ def waterfall_axis(longest: float) -> str:
     """The time scale that all waterfalls of the page share."""
     scale = Scale(0, max(longest, 1), 0, 100)
     ticks = "".join(
-        f'<span style="left:{scale(value):.2f}%">{duration(value) if value else "0"}</span>' for value in scale.ticks(4)
+        f'<span style="left:{scale(value):.2f}%">{duration(value) if value else "0"}</span>' for value in scale.ticks()
     )
     return f'<div class="fall-axis">{ticks}</div>'
 

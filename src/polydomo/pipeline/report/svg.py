@@ -115,17 +115,17 @@ class Scale:
             part = (value - self.low) / (self.high - self.low)
         return self.start + min(max(part, 0.0), 1.0) * (self.end - self.start)
 
-    def ticks(self, wanted: int = 4) -> list[float]:
-        """Round values along the scale."""
+    def ticks(self) -> list[float]:
+        """About four round values along the scale."""
         if self.log:
             first, last = math.floor(math.log10(self.low) + 1e-9), math.floor(math.log10(self.high) + 1e-9)
             inside = (self.low * (1 - 1e-9), self.high * (1 + 1e-9))
             if last - first <= 1:  # powers of ten alone would be one tick or two
                 fine = [m * 10.0**n for n in range(first, last + 1) for m in (1, 2, 5)]
                 return [value for value in fine if inside[0] <= value <= inside[1]]
-            step = max(1, (last - first) // wanted)
+            step = max(1, (last - first) // 4)
             return [10.0**n for n in range(first, last + 1, step) if inside[0] <= 10.0**n <= inside[1]]
-        rough = (self.high - self.low) / wanted
+        rough = (self.high - self.low) / 4
         unit = 10 ** math.floor(math.log10(rough))
         step = next(unit * n for n in (1, 2, 5, 10) if unit * n >= rough)
         first = math.ceil(self.low / step)
@@ -178,7 +178,7 @@ class TimeScale:
 STEPS = (1, 2, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 86_400, 7 * 86_400)
 
 
-def time_axis(scale: TimeScale, height: float = HEIGHT) -> str:
+def time_axis(scale: TimeScale) -> str:
     room = 84 if scale.span >= 86_400 * 2 else 66  # for a label and the space beside it
     step = next((s for s in STEPS if s * scale.per_second >= room), STEPS[-1])
     out: list[str] = []
@@ -188,16 +188,16 @@ def time_axis(scale: TimeScale, height: float = HEIGHT) -> str:
         moments: list[float] = [at + step * i for i in range(int((last - at) // step) + 1)] if at <= last else []
         for moment in moments or [first]:
             x = scale(moment)
-            out.append(tag("line", x1=x, x2=x, y1=TOP, y2=height - BOTTOM, class_="grid"))
+            out.append(tag("line", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM, class_="grid"))
             name = clock(moment, step if moments else min(step, 60), scale.span)
             half = 4.4 * len(name)  # on a phone the letters are larger
             middle = min(max(x, scale.start - 20 + half), scale.end + RIGHT - half)
             if middle - named >= room:
                 named = middle
-                out.append(text(middle, height - 8, name, class_="tick", text_anchor="middle"))
+                out.append(text(middle, HEIGHT - 8, name, class_="tick", text_anchor="middle"))
     for x, seconds in scale.cuts():
         tooltip = title(f"idle for {duration(seconds * 1e6)}, cut out")
-        bottom = height - BOTTOM
+        bottom = HEIGHT - BOTTOM
         out.append(tag("rect", tooltip, x=x, y=TOP, width=scale.CUT, height=bottom - TOP, class_="cut"))
         for y in range(TOP, int(bottom), 12):
             out.append(tag("line", x1=x, x2=x + scale.CUT, y1=y + 12, y2=y, class_="cut-line"))
