@@ -26,7 +26,7 @@ from typing import Any
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline import delta
-from polydomo.pipeline.segments import folder_of, name_of
+from polydomo.pipeline.segments import folder_of, name_of, units_in
 from polydomo.pipeline.storage import LocalStorage, Storage, dump, has_scheme, load, storage_for
 from polydomo.pipeline.tables import TABLES
 
@@ -101,11 +101,7 @@ class TableStore:
 
     def units_of(self, table: str) -> Iterator[str]:
         """The units for which a table has a directory."""
-        for date in self.storage.names(self.path(table)):
-            if date.startswith("date="):
-                for hour in self.storage.names(f"{self.path(table)}/{date}"):
-                    if hour.startswith("hour="):
-                        yield f"{date.removeprefix('date=')}/{hour.removeprefix('hour=')}"
+        return units_in(self.storage, self.path(table))
 
     def published(self, table: str, unit: str) -> list[str]:
         """The files of a table in a unit."""

@@ -21,17 +21,15 @@ class SavedSums:
         self._find()
 
     def _find(self) -> None:
-        digests: dict[str, dict[int, list[str]]] = {}
+        found: dict[tuple[str, str], list[str]] = {}
         for path in self.store.storage.under(f"{self.store.staging}/_sums"):
             unit = unit_named(path.split("/source=")[1])
             table = self.store.storage.table(path)
             for row in table.filter(pc.field("h") != hour_of(unit)).to_pylist():
-                digests.setdefault(unit, {}).setdefault(row["h"], []).append(repr(sorted(row.items())))
-        for unit, targets in digests.items():
-            self.spilled[unit] = {
-                unit_of_hour(hour): hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()[:16]
-                for hour, rows in targets.items()
-            }
+                found.setdefault((unit, unit_of_hour(row["h"])), []).append(repr(sorted(row.items())))
+        for (unit, target), rows in found.items():
+            digest = hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()[:16]
+            self.spilled.setdefault(unit, {})[target] = digest
 
     def changed(self) -> list[str]:
         """Other hours whose work differs from what is in the tables."""

@@ -5,7 +5,7 @@ was merged into it and is ignored.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -179,14 +179,20 @@ def find(
 
 def _listed(lister: DirectoryLister, storage: Storage, root: str, first: str, last: str) -> Iterable[SegmentFile | str]:
     for kind in storage.names(root):
-        if not kind.startswith("kind="):
-            continue
-        for date in storage.names(f"{root}/{kind}"):
-            day = date.removeprefix("date=")
-            if date.startswith("date=") and first[:10] <= day <= last[:10]:
-                for hour in storage.names(f"{root}/{kind}/{date}"):
-                    if hour.startswith("hour=") and first <= f"{day}/{hour.removeprefix('hour=')}" <= last:
-                        yield from lister.segments(storage, f"{root}/{kind}/{date}/{hour}")
+        if kind.startswith("kind="):
+            for unit in units_in(storage, f"{root}/{kind}", first, last):
+                yield from lister.segments(storage, f"{root}/{kind}/{folder_of(unit)}")
+
+
+def units_in(storage: Storage, folder: str, first: str = "", last: str = "~") -> Iterator[str]:
+    """The units from the first to the last that have a directory there."""
+    for date in storage.names(folder):
+        day = date.removeprefix("date=")
+        if date.startswith("date=") and first[:10] <= day <= last[:10]:
+            for hour in storage.names(f"{folder}/{date}"):
+                unit = f"{day}/{hour.removeprefix('hour=')}"
+                if hour.startswith("hour=") and first <= unit <= last:
+                    yield unit
 
 
 def parse(path: str) -> SegmentFile | None:

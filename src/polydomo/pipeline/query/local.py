@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from polydomo.errors import PolydomoError
+from polydomo.pipeline.commit import TableStore
 from polydomo.pipeline.delta import LOG
 from polydomo.pipeline.query.cells import BadQuery, plain
 from polydomo.pipeline.tables import TABLES
@@ -24,7 +25,8 @@ class LocalTables:
             config={"autoinstall_known_extensions": False, "autoload_known_extensions": False}
         )
         self._connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
-        with_rows = [name for name in self._names() if any((self.root / name).glob("**/*.parquet"))]
+        names = TableStore(str(self.root)).tables()
+        with_rows = [name for name in names if any((self.root / name).glob("**/*.parquet"))]
         if not with_rows:
             raise PolydomoError(f"there are no tables in {directory}; create them with `polydomo pipeline run`")
         for name in dict.fromkeys([*TABLES, *with_rows]):
@@ -35,12 +37,6 @@ class LocalTables:
                 files = str(self.root / name / folders / "*.parquet").replace("'", "''")
                 parts.append(f"SELECT * FROM read_parquet('{files}', hive_partitioning = true, union_by_name = true)")
             self._connection.execute(f"CREATE VIEW {_quoted(name)} AS {' UNION ALL BY NAME '.join(parts)}")
-
-    def _names(self) -> list[str]:
-        """The directories that are tables: names that begin with an underscore or a dot are not."""
-        if not self.root.is_dir():
-            return []
-        return sorted(path.name for path in self.root.iterdir() if path.is_dir() and path.name[0] not in "._")
 
     def ask(self, sql: str) -> "LocalResult":
         try:

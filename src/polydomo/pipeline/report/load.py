@@ -84,19 +84,19 @@ def brokers(tables: Tables) -> list[str]:
 def audit(tables: Tables) -> Audit:
     columns = ["rule", "says", "broker", "run", "number", "worker", "connection", "service", "seq", "time", "detail"]
     counts: Counter[str] = Counter()
-    says: dict[str, str] = {}
     first: dict[str, Row] = {}
     for batch in tables.batches("audit", columns):
         for row in batch.to_pylist():
             rule = row["rule"]
             counts[rule] += 1
-            says[rule] = row["says"]
             if rule not in first or (row["time"], row["seq"]) < (first[rule]["time"], first[rule]["seq"]):
                 first[rule] = row
     rules: dict[str, bool] = {}
     for row in tables.rows("audit_rules", ["rule", "checkable"]):
         rules[row["rule"]] = rules.get(row["rule"], True) and row["checkable"]
-    breaches = [BrokenRule(rule, says[rule], number, _where(first[rule])) for rule, number in counts.most_common()]
+    breaches = [
+        BrokenRule(rule, first[rule]["says"], number, _where(first[rule])) for rule, number in counts.most_common()
+    ]
     return Audit(sum(rules.values()), breaches, sorted(rule for rule, checkable in rules.items() if not checkable))
 
 
