@@ -10,6 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from polydomo.pipeline.commit import EMPTY, TablesBusy, TableStore
+from polydomo.pipeline.maintain import Done, maintain
 from polydomo.pipeline.tables import TABLES
 
 UNITS = ["2026-01-31/07", "2026-01-31/08"]
@@ -145,3 +146,11 @@ def test_units_can_be_removed(tmp_path: Path) -> None:
         store.replace([], store.published("logs", UNITS[0]), forget=[UNITS[0]])
         assert list(store.units()) == [UNITS[1]]
     assert texts(tmp_path) == [(8, "old")] * 2
+
+
+def test_files_of_others_beside_the_tables_are_left_alone(tmp_path: Path) -> None:
+    change(tmp_path, "old", {7: 3})
+    (tmp_path / "notes.txt").write_text("mine")
+    change(tmp_path, "new", {7: 2})
+    assert maintain(str(tmp_path)) == Done()
+    assert texts(tmp_path) == [(7, "new")] * 2 and (tmp_path / "notes.txt").read_text() == "mine"

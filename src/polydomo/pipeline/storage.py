@@ -80,7 +80,10 @@ class Storage:
     def names(self, path: str) -> list[str]:
         """Names in a directory, in order; none if there is no such directory."""
         selector = pafs.FileSelector(self.inner(path), allow_not_found=True)
-        return sorted(info.base_name for info in self.system.get_file_info(selector))
+        try:
+            return sorted(info.base_name for info in self.system.get_file_info(selector))
+        except NotADirectoryError:
+            return []
 
     def stamp(self, path: str) -> int:
         """A number that changes when a name in the directory changes; 0 if unknown, as always for object stores."""
