@@ -141,10 +141,10 @@ class Batch:
                     "but no longer in the journal"
                 )
                 self.there[unit] = [segment for segment in there if taken.has(segment)]
-            elif new or (noted and not gone and self.known[unit].get("bounds", ["", ""]) != self._bounds(unit)):
-                fresh[unit] = new
-            if gone and not new:
+            elif gone:
                 del self.there[unit]  # the hour cannot be rebuilt
+            elif new or (noted and self.known[unit].get("bounds", ["", ""]) != self._bounds(unit)):
+                fresh[unit] = new
         return fresh
 
     def _bounds(self, unit: str) -> list[str]:

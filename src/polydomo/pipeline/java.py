@@ -10,6 +10,7 @@ import re
 import shutil
 import stat
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -35,7 +36,7 @@ class NoJava(PolydomoError):
     """No Java that can run Spark was found."""
 
 
-def find(environ: "dict[str, str] | os._Environ[str]" = os.environ) -> str:
+def find(environ: Mapping[str, str] = os.environ) -> str:
     """A JAVA_HOME with Java 17 or newer. Raises NoJava with one line that tells the user what to install."""
     candidates: list[tuple[str, Path]] = []  # how the user knows it, and the program
     if home := environ.get("JAVA_HOME", ""):

@@ -95,7 +95,7 @@ class _Run:
             for row in self.judged:  # a key without ``seq`` has only rows that no counter counts
                 if row["scope"] == scope and (row["seq"] is None or row["seq"] > self.base):
                     seen.append([row["key"], row["key"]])
-            if overlap(merged(ranges), merged(seen)):
+            if seen and overlap(merged(ranges), merged(seen)):
                 return True
         return False
 

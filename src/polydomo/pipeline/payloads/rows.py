@@ -79,8 +79,8 @@ def fitted(value: Any, kind: str) -> Any:
             return value
         return json.dumps(value) if isinstance(value, dict | list | bool | int | float) else str(value)
     if kind == "BOOLEAN":
-        if isinstance(value, bool) or str(value).lower() in ("true", "false"):
-            return value if isinstance(value, bool) else str(value).lower() == "true"
+        if str(value).lower() in ("true", "false"):
+            return str(value).lower() == "true"
     elif kind == "BIGINT":
         if not isinstance(value, bool) and re.fullmatch(r"-?\d+", str(value)) and -(2**63) <= int(value) < 2**63:
             return int(value)
