@@ -60,9 +60,8 @@ class RowFilter:
     kind: str = schema.REQUESTS
     since: datetime | None = None
     until: datetime | None = None
-    words: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # the values of WORDS that match; others match any
+    # The values of WORDS that match; without an entry, any value does.
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @staticmethod
     def of(options: Mapping[str, str]) -> "RowFilter":

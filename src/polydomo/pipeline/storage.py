@@ -161,9 +161,8 @@ class LocalStorage(Storage):
             changed = os.stat(local_path(path)).st_mtime_ns
         except OSError:
             return 0  # it is missing
-        return (
-            changed if time.time_ns() - changed > 2_000_000_000 else 0
-        )  # names may still change within one tick of the clock
+        # names may still change within one tick of the clock
+        return changed if time.time_ns() - changed > 2_000_000_000 else 0
 
     def write(self, path: str, content: bytes) -> None:
         target = Path(local_path(path))
