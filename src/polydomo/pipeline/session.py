@@ -72,7 +72,7 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC
 THOROUGH = "-XX:+UseParallelGC"
 QUICK_ROWS = 1_500_000  # rows of the journal (an upper bound, of both kinds) up to which QUICK is faster
 ROWS_PER_GIB = 2_000_000  # rows of the journal for which a local session gets one more GiB
-MOST_GIB = 4
+MOST_MIB = 3584  # of its heap; with what the JVM needs besides, ten million rows take less than 5 GiB
 
 CONNECT_PORT = 15002  # the default port of a Spark Connect server
 CONNECT_SECONDS = 5.0
@@ -188,7 +188,7 @@ def build(
             os.environ.setdefault("MALLOC_ARENA_MAX", "2")
             if rows is not None:
                 settings |= LOCAL
-                settings["spark.driver.memory"] = f"{min(MOST_GIB, 1 + -(-rows // ROWS_PER_GIB))}g"
+                settings["spark.driver.memory"] = f"{min(MOST_MIB, 1024 * (1 + -(-rows // ROWS_PER_GIB)))}m"
             settings["spark.driver.bindAddress"] = "127.0.0.1"
             settings["spark.driver.host"] = "127.0.0.1"
         builder = builder.master(master or "local[*]")
