@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import PolydomoError
 from polydomo.journal import schema
+from polydomo.journal.quantities import counted
 from polydomo.pipeline import batch, delta, segments
 from polydomo.pipeline.batch import Options, Tell
 from polydomo.pipeline.commit import OWN, TableStore
 from polydomo.pipeline.segments import DirectoryLister, FoundSegments, ProcessedRanges, begin_of, unit_of
 from polydomo.pipeline.session import LazySpark
-from polydomo.pipeline.summary import Summary, conclude, counted
+from polydomo.pipeline.summary import Summary, conclude
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

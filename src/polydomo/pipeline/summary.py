@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pyarrow.dataset as ds
 
-from polydomo.journal.quantities import counted as counted  # stream.py imports it from here
+from polydomo.journal.quantities import counted
 from polydomo.pipeline.commit import TableStore
 from polydomo.pipeline.tables.audit import CHECKS
 

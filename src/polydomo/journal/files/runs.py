@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from polydomo.errors import SettingError
-from polydomo.journal.files.segments import SEGMENT, Segment, all_segments, segment_name, segments
+from polydomo.journal.files.segments import Segment, all_segments, segment_name, segments
 from polydomo.journal.ids import run_name
 
 __all__ = [
     "RUNS",
-    "SEGMENT",
     "EarlierRun",
     "RunFile",
     "Segment",
