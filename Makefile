@@ -33,7 +33,7 @@ COMPILED_TESTS ?= tests/wire tests/broker tests/server/test_faults.py tests/clie
 COMPILED_PYTEST = -q -n $(TEST_JOBS) --dist loadgroup -p no:cacheprovider --tb=native -m "not long"
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo compiled wheel test checked-core test-compiled test-core test-long test-stress real-peers bench chaos siege soak sim fuzz lint docs release clean bench-journal
+.PHONY: help up demo compiled wheel test bytecode checked-core test-compiled test-core test-long test-stress real-peers bench chaos siege soak sim fuzz lint docs release clean bench-journal
 
 help:  ## Show this list
 	@echo "polydomo: one broker for the Majordomo family of protocols. Targets:"
@@ -60,12 +60,17 @@ lint: $(VENV)/.all  ## Check style (ruff) and types (mypy --strict)
 	@echo "==> mypy --strict: types"
 	@$(PY) -m mypy --strict $(filter-out packaging setup.py,$(CHECKED))
 
-# What installs (one core, and the network) and what compiles the core run side by side, and so do mypy and the compiled core's tests.
+# What installs (one core, and the network) and what compiles the core run side by side, and so do mypy, the compiled core's tests and
+# the bytecode of the tests.
 test: | $(PY)  ## Check style, types and layers, and run the tests
 	@$(MAKE) -s -j 3 real-peers checked-core
-	@$(MAKE) -s -j 2 lint test-compiled
+	@$(MAKE) -s -j 3 lint test-compiled bytecode
 	@echo "==> pytest: everything but the long forms"
 	@$(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -m "not long" $(PYTEST_ARGS)
+
+# In a fresh checkout, each of pytest's processes would compile all tests: 18 CPU seconds instead of 6.
+bytecode: $(VENV)/.all
+	@$(PY) -m pytest --collect-only -qq -p no:cacheprovider -m "not long" >/dev/null || true
 
 # The core compiled with seams, not optimised. It is built again only after a change; without a C compiler this is left out.
 checked-core: $(VENV)/.compiler
