@@ -136,7 +136,7 @@ class SimRecorder(JournalRecorder):
 
     def ended(self, request: Request) -> None:
         super().ended(request)
-        if request.session.counted_as not in STANDING_IN:
+        if request.session.counts_as(request) not in STANDING_IN:
             self.finished[request.service.name, request.outcome == OK] += 1
         worker = request.worker
         number = worker.number if worker is not None else 0
