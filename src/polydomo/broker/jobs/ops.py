@@ -41,7 +41,7 @@ class Op:
     writes = True
     retained = True  # retried while the store cannot be written to; otherwise it fails
     can_wait = False  # no caller waits for it: it needs no sync of its own, and is written with the next group, or a second later
-    repeat = IN_DOUBT  # NEVER for one that another may have overtaken by then, or that nobody misses
+    repeat = IN_DOUBT  # NEVER for one that another may have overtaken by then, or whose loss has no effect
 
     def __init__(self) -> None:
         self.in_doubt = False  # it was attempted and may have been written, so it is retried until the result is known
