@@ -114,6 +114,7 @@ def nng_repeats_run(stack: ExitStack) -> None:
     "nng=1",
     "cut=2",
     *BUSY,
+    first=2,
 )
 def repeated_result(stack: ExitStack) -> None:
     def make(deliver: Any) -> Any:
@@ -134,7 +135,7 @@ def same_worker_id(stack: ExitStack) -> None:
 # --- lost workers and clients ----------------------------------------------------------------------------------------------
 
 
-@mutant("requests of a lost worker are requeued at the tail", *LOSSES, *BUSY)
+@mutant("requests of a lost worker are requeued at the tail", *LOSSES, *BUSY, first=2)
 def requeue_to_the_tail(stack: ExitStack) -> None:
     swap(stack, queues, "push_front", lambda push_front: queues.push)
 
@@ -157,6 +158,7 @@ def attempts_unbounded(stack: ExitStack) -> None:
     "partials=1",
     "slow=0.5",
     *LOSSES,
+    first=2,
 )
 def partials_mixed(stack: ExitStack) -> None:
     def make(give_back: Any) -> Any:
@@ -170,7 +172,13 @@ def partials_mixed(stack: ExitStack) -> None:
 
 
 @mutant(
-    "held partials outlive their attempt", "clients=dcp,mdp1", "workers=mdx,mdp2", "partials=1", "slow=0.5", *LOSSES
+    "held partials outlive their attempt",
+    "clients=dcp,mdp1",
+    "workers=mdx,mdp2",
+    "partials=1",
+    "slow=0.5",
+    *LOSSES,
+    first=4,
 )
 def held_partials_kept(stack: ExitStack) -> None:
     def make(give_back: Any) -> Any:
@@ -186,7 +194,7 @@ def held_partials_kept(stack: ExitStack) -> None:
     swap(stack, registration, "requeue", make)
 
 
-@mutant("a requeued request is still HELD", *LOSSES)
+@mutant("a requeued request is still HELD", *LOSSES, first=2)
 def requeued_still_held(stack: ExitStack) -> None:
     def make(requeue: Any) -> Any:
         def mutated(request: Request) -> None:
@@ -230,7 +238,7 @@ def cancelled_still_queued(stack: ExitStack) -> None:
     swap(stack, outcomes, "cancel", make)
 
 
-@mutant("a cancelled request is queued again", *both("mdp2,mdp2"), "give_up=0.5", "slow=0.5", *BUSY)
+@mutant("a cancelled request is queued again", *both("mdp2,mdp2"), "give_up=0.5", "slow=0.5", *BUSY, first=6)
 def ended_requeued(stack: ExitStack) -> None:
     def make(abandon: Any) -> Any:
         def mutated(self: Broker, request: Request, why: str, outcome: str = "cancelled") -> None:
@@ -279,6 +287,7 @@ def wrong_end_of_the_lru(stack: ExitStack) -> None:
     "slow=0.2",
     "pace=0.2",
     "burst=10",
+    first=2,
 )
 def no_turns(stack: ExitStack) -> None:
     def make(pop: Any) -> Any:
@@ -334,7 +343,7 @@ def ping_asks_for_two(stack: ExitStack) -> None:
     swap(stack, DcpSession, "_ping", make)
 
 
-@mutant("an eMQP READY gives credit for two requests", *both("emqp,emqp"), *BUSY)
+@mutant("an eMQP READY gives credit for two requests", *both("emqp,emqp"), *BUSY, first=6)
 def ready_asks_for_two(stack: ExitStack) -> None:
     def make(ready: Any) -> Any:
         def mutated(self: EmqpSession) -> None:
@@ -349,7 +358,7 @@ def ready_asks_for_two(stack: ExitStack) -> None:
 # --- disconnects and heartbeats --------------------------------------------------------------------------------------------
 
 
-@mutant("DISCONNECT from a worker is ignored", *both("mdp2,mdp2"), "leaving=0.5", "latency=0.05")
+@mutant("DISCONNECT from a worker is ignored", *both("mdp2,mdp2"), "leaving=0.5", "latency=0.05", first=12)
 def disconnect_ignored(stack: ExitStack) -> None:
     swap(stack, SingleWorkerSession, "end_worker", lambda part: lambda self, why: None)
 
@@ -391,6 +400,7 @@ def registered_as(strict: bool) -> Any:
     "a busy worker of a protocol whose document demands heartbeats is allowed the busy timeout",
     *both("mdx,emqp,dcp"),
     *("worker_freeze=0.5", "slow=0.5", "busy_timeout=20", "beat=0.5"),
+    first=2,
 )
 def busy_is_lenient(stack: ExitStack) -> None:
     swap(stack, registration, "register", registered_as(False))

@@ -57,6 +57,7 @@ def bridge_answers_twice(stack: ExitStack) -> None:
     "all queued requests of one client cross a bridge before those of the next client",
     *BRIDGED,
     *("pace=0.3", "burst=8", "bridge_window=2", "clients=mdx,mdx,mdx,mdx"),
+    first=3,
 )
 def bridge_without_turns(stack: ExitStack) -> None:
     def pop(service: Service) -> Request:
@@ -119,7 +120,7 @@ def room_past_window(stack: ExitStack) -> None:
     swap(stack, Siblings, "_on_room", make)
 
 
-@mutant("a lost process is still asked for room", *SIBLINGS, "cut=0.5", "broker_crash=0.2")
+@mutant("a lost process is still asked for room", *SIBLINGS, "cut=0.5", "broker_crash=0.2", first=2)
 def lost_sibling_still_asked(stack: ExitStack) -> None:
     swap(stack, Siblings, "lost", lambda lost: lambda self, worker: self.bridges.pop(worker, None))
 
@@ -128,6 +129,7 @@ def lost_sibling_still_asked(stack: ExitStack) -> None:
     "a durable request that another process sends again becomes a second job",
     *SIBLINGS,
     *("durable=0.3", "cut=1", "half_open=0"),
+    first=11,
 )
 def relayed_twice(stack: ExitStack) -> None:
     def make(accept_relayed: Any) -> Any:
@@ -188,7 +190,7 @@ def retract_ignored(stack: ExitStack) -> None:
     "worker_crash=0.6",
     "cut=0.6",
     "slow=0.3",
-    first=12,
+    first=22,
 )
 def returned_without_timer(stack: ExitStack) -> None:
     swap(
@@ -205,7 +207,7 @@ def returned_without_timer(stack: ExitStack) -> None:
     "worker_crash=0.6",
     "leaving=0.3",
     "brokers=3",
-    first=4,
+    first=7,
 )
 def sent_back_and_forth(stack: ExitStack) -> None:
     def make(way: Any) -> Any:
@@ -217,7 +219,14 @@ def sent_back_and_forth(stack: ExitStack) -> None:
     swap(stack, Bridging, "_shortest_path", make)
 
 
-@mutant("messages that crossed a bridge before it was lost cross it again", *BRIDGED, "topics=2", "cut=0.5", "pace=0.3")
+@mutant(
+    "messages that crossed a bridge before it was lost cross it again",
+    *BRIDGED,
+    "topics=2",
+    "cut=0.5",
+    "pace=0.3",
+    first=5,
+)
 def published_again(stack: ExitStack) -> None:
     swap(stack, RelayedPublications, "first_seen", lambda first_seen: lambda self, session, origin, topic, number: True)
 
@@ -230,7 +239,7 @@ def forged_datagram_counts(stack: ExitStack) -> None:
     swap(stack, UdpHeartbeats, "_judge", lambda judge: lambda self, datagram, host: BEAT)
 
 
-@mutant("a catalog service is declared lost, although it sends heartbeats", *CATALOG, "beat=0.5")
+@mutant("a catalog service is declared lost, although it sends heartbeats", *CATALOG, "beat=0.5", first=2)
 def catalog_ignores_heartbeats(stack: ExitStack) -> None:
     swap(stack, Catalog, "_beat", lambda beat: lambda self, entry, now: None)
 
@@ -255,7 +264,7 @@ BRIDGED_CATALOG = [*BRIDGED, "catalog=2"]
 TAKING = ["taking=2", *both("mdx,mdx,mdx"), "pace=0.3", "max_services=64"]
 
 
-@mutant("a bridge that connects again is not told of the registered services", *BRIDGED_CATALOG, "cut=1")
+@mutant("a bridge that connects again is not told of the registered services", *BRIDGED_CATALOG, "cut=1", first=6)
 def bridge_not_told_of_entries(stack: ExitStack) -> None:
     def make(opened: Any) -> Any:
         def mutated(self: BridgedEntries, worker: Worker) -> None:
@@ -368,7 +377,7 @@ def wall_clock_excuses_silence(stack: ExitStack) -> None:
     "broker_freeze=0.3",
     "worker_freeze=0.3",
     "beat=0.2",
-    first=23,
+    first=25,
 )
 def timers_before_input(stack: ExitStack) -> None:
     def make(turn: Any) -> Any:
@@ -414,6 +423,7 @@ def no_first_beat(stack: ExitStack) -> None:
     "worker_freeze=0.6",
     "beat=0.5",
     "quiet=0",
+    first=3,
 )
 def no_reconnect(stack: ExitStack) -> None:
     def make(ping: Any) -> Any:
@@ -492,6 +502,7 @@ def shutdown_forgets_queue(stack: ExitStack) -> None:
     "pace=0.2",
     "burst=8",
     "broker_crash=0",
+    first=3,
 )
 def drops_unreported(stack: ExitStack) -> None:
     def make(drop: Any) -> Any:
@@ -504,7 +515,7 @@ def drops_unreported(stack: ExitStack) -> None:
     swap(stack, JournalRecorder, "_drop", make)
 
 
-@mutant("a requeue is not recorded in the journal", "worker_crash=0.6", "slow=0.3", *both("mdx,mdp2"))
+@mutant("a requeue is not recorded in the journal", "worker_crash=0.6", "slow=0.3", *both("mdx,mdp2"), first=4)
 def requeue_unwritten(stack: ExitStack) -> None:
     swap(stack, JournalRecorder, "requeued", lambda requeued: lambda self, *facts: None)
 

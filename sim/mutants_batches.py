@@ -70,7 +70,7 @@ def batch_outcomes_moved(stack: ExitStack) -> None:
     swap(stack, batches, "outcomes_of", make)
 
 
-@mutant("of a batch that is lost with its worker, only the first call is requeued", *LOST)
+@mutant("of a batch that is lost with its worker, only the first call is requeued", *LOST, first=2)
 def batch_lost(stack: ExitStack) -> None:
     def make(lose: Any) -> Any:
         def mutated(state: State, worker: Worker, departure: Departure, why: str) -> None:
@@ -98,7 +98,7 @@ def batch_room_for_one(stack: ExitStack) -> None:
     swap(stack, dispatch, "request_answered", make)
 
 
-@mutant("of a batch that is lost with its worker, only one call ends to count as running", *LOST, "running=4")
+@mutant("of a batch that is lost with its worker, only one call ends to count as running", *LOST, "running=4", first=2)
 def batch_slots_kept(stack: ExitStack) -> None:
     def make(put_down: Any) -> Any:
         gone: set[Worker] = set()

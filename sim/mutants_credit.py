@@ -32,7 +32,7 @@ def credit_leaked(stack: ExitStack) -> None:
     swap(stack, dispatch, "request_answered", make)
 
 
-@mutant("a worker with credit gets one request more than it asked for", *CREDIT)
+@mutant("a worker with credit gets one request more than it asked for", *CREDIT, first=2)
 def credit_exceeded(stack: ExitStack) -> None:
     def make(set_window: Any) -> Any:
         def mutated(broker: Broker, worker: Worker, window: int, runs: int) -> None:
@@ -43,7 +43,7 @@ def credit_exceeded(stack: ExitStack) -> None:
     swap(stack, credit, "set_window", make)
 
 
-@mutant("prefetched requests are lost with their worker", *CREDIT, "worker_crash=0.5")
+@mutant("prefetched requests are lost with their worker", *CREDIT, "worker_crash=0.5", first=2)
 def prefetched_lost(stack: ExitStack) -> None:
     def make(lose: Any) -> Any:
         def mutated(broker: Broker, worker: Worker, departure: Departure, why: str) -> None:
@@ -85,7 +85,7 @@ def free_at_once(cancel: Any) -> Any:
     return mutated
 
 
-@mutant("a worker counts as free while it still runs a cancelled request", *CANCELLING)
+@mutant("a worker counts as free while it still runs a cancelled request", *CANCELLING, first=2)
 def cancelled_is_free(stack: ExitStack) -> None:
     swap(stack, MdxSession, "cancel_request", free_at_once)
 

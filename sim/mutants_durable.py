@@ -119,7 +119,7 @@ def ignore_fencing(stack: ExitStack) -> None:
     swap(stack, MemoryBackend, "_finish", write_any)
 
 
-@mutant("a new leader does not load the jobs that wait for their next attempt")
+@mutant("a new leader does not load the jobs that wait for their next attempt", first=2)
 def waiting_jobs_forgotten(stack: ExitStack) -> None:
     def make(lead: Any) -> Any:
         def mutated(self: Jobs, epoch: int, loaded: Loaded) -> None:
@@ -184,7 +184,7 @@ def schedule_not_advanced(stack: ExitStack) -> None:
     swap(stack, MemoryBackend, "_apply", make)
 
 
-@mutant("attempts are not counted")
+@mutant("attempts are not counted", first=6)
 def attempts_not_counted(stack: ExitStack) -> None:
     def make(failed: Any) -> Any:
         def mutated(self: Jobs, job: Job, code: str, reason: str, after: float, now: float) -> None:
@@ -209,7 +209,7 @@ def permanent_failure_retried(stack: ExitStack) -> None:
     swap(stack, Jobs, "_attempt_failed", make)
 
 
-@mutant("an attempt that no worker got is forgotten")
+@mutant("an attempt that no worker got is forgotten", first=3)
 def not_tried_forgotten(stack: ExitStack) -> None:
     def make(ended: Any) -> Any:
         def mutated(
@@ -321,7 +321,7 @@ def damage_not_recorded(stack: ExitStack) -> None:
     swap(stack, Jobs, "_condemn", lambda condemn: lambda self, job, was_open=False: None)
 
 
-@mutant("a key belongs to nobody: the job of another principal is found under it")
+@mutant("a key belongs to nobody: the job of another principal is found under it", first=3)
 def keys_of_anyone(stack: ExitStack) -> None:
     def make(scoped: Any) -> Any:
         return lambda self: self.key
@@ -334,12 +334,12 @@ def jobs_of_anyone(stack: ExitStack) -> None:
     swap(stack, Durable, "denial_of_use", lambda denial: lambda self, request, job: "")
 
 
-@mutant("a submission that failed alone is refused, although it may have been written before")
+@mutant("a submission that failed alone is refused, although it may have been written before", first=4)
 def doubtful_submission_refused(stack: ExitStack) -> None:
     swap(stack, Jobs, "_put_again", lambda again: lambda self, op: not isinstance(op, Insert) and again(self, op))
 
 
-@mutant("the last outcome that a job can have is not put again after it failed alone")
+@mutant("the last outcome that a job can have is not put again after it failed alone", first=4)
 def failed_death_forgotten(stack: ExitStack) -> None:
     def make(again: Any) -> Any:
         def mutated(self: Jobs, op: Op) -> bool:

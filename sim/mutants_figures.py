@@ -25,7 +25,7 @@ def failures_kept(stack: ExitStack) -> None:
     swap(stack, Tally, "take_window", make)
 
 
-@mutant("a sample of the history is lost if the service had no queue", *both("mdx,mdx"))
+@mutant("a sample of the history is lost if the service had no queue", *both("mdx,mdx"), first=3)
 def samples_without_queue_lost(stack: ExitStack) -> None:
     def make(is_news: Any) -> Any:
         def mutated(self: Ring, sample: Any) -> bool:

@@ -45,7 +45,7 @@ def find_by_audit(mutant: DurableMutant, rule: str, seeds: int) -> int:
     return 0
 
 
-@mutant("a node is released while one that it needs is still open")
+@mutant("a node is released while one that it needs is still open", first=3)
 def released_too_early(stack: ExitStack) -> None:
     def make(take: Any) -> Any:
         def mutated(self: MemoryFlows, flow: str, counts: dict[int, int]) -> list[NodeRow]:
@@ -59,7 +59,7 @@ def released_too_early(stack: ExitStack) -> None:
     swap(stack, MemoryFlows, "take", make)
 
 
-@mutant("a node that is released twice is started twice")
+@mutant("a node that is released twice is started twice", first=3)
 def released_twice(stack: ExitStack) -> None:
     def make(adopt: Any) -> Any:
         def mutated(self: Jobs, released: list[Job]) -> int:
@@ -72,17 +72,17 @@ def released_twice(stack: ExitStack) -> None:
     swap(stack, Jobs, "adopt_released", make)
 
 
-@mutant("nodes run although one that they need has failed")
+@mutant("nodes run although one that they need has failed", first=3)
 def skipped_node_runs(stack: ExitStack) -> None:
     swap(stack, NodeRow, "fails", lambda fails: lambda self: False)
 
 
-@mutant("what a transaction released is lost with its answer", first=4)
+@mutant("what a transaction released is lost with its answer", first=6)
 def lost_release(stack: ExitStack) -> None:
     swap(stack, FlowSteps, "_again", lambda again: lambda self, row, settled: None)
 
 
-@mutant("an outcome that is written again is counted again")
+@mutant("an outcome that is written again is counted again", first=3)
 def counted_twice(stack: ExitStack) -> None:
     def make(light: Any) -> Any:
         def mutated(self: MemoryFlows, flow: str, numbers: list[int]) -> list[NodeRow]:
@@ -109,7 +109,7 @@ def not_continued(stack: ExitStack) -> None:
     swap(stack, Flows, "load", make)
 
 
-@mutant("results are passed on in the wrong order")
+@mutant("results are passed on in the wrong order", first=4)
 def wrong_order(stack: ExitStack) -> None:
     def make(nodes: Any) -> Any:
         def mutated(self: Template, results: dict[int, bytes]) -> Any:
@@ -121,12 +121,12 @@ def wrong_order(stack: ExitStack) -> None:
     swap(stack, Template, "fill", make)
 
 
-@mutant("any principal may use a flow")
+@mutant("any principal may use a flow", first=4)
 def anybodys_flow(stack: ExitStack) -> None:
     swap(stack, Durable, "denial_of_flow", lambda denial: lambda self, request, row: "")
 
 
-@mutant("a retry does not count what a node waits for")
+@mutant("a retry does not count what a node waits for", first=3)
 def retried_at_once(stack: ExitStack) -> None:
     swap(stack, MemoryFlows, "sources", lambda sources: lambda self, flow, targets: [])
 
@@ -175,7 +175,7 @@ def skipped_and_released(stack: ExitStack) -> None:
     swap(stack, FlowChange, "end", make)
 
 
-@mutant("a node is done at once although its worker answered with a flow")
+@mutant("a node is done at once although its worker answered with a flow", first=3)
 def done_too_early(stack: ExitStack) -> None:
     def make(grow: Any) -> Any:
         def mutated(self: FlowChange, node: NodeRow, growth: Growth) -> None:
@@ -203,12 +203,12 @@ def grown_twice(stack: ExitStack) -> None:
     swap(stack, FlowSteps, "finished", make)
 
 
-@mutant("a node that was replaced does not end with what replaces it")
+@mutant("a node that was replaced does not end with what replaces it", first=3)
 def never_replaced(stack: ExitStack) -> None:
     swap(stack, FlowChange, "replace", lambda replace: lambda self: self.replacing.clear())
 
 
-@mutant("a retry runs nodes again that were replaced")
+@mutant("a retry runs nodes again that were replaced", first=3)
 def replaced_again(stack: ExitStack) -> None:
     def make(reset: Any) -> Any:
         def mutated(self: FlowChange) -> None:
@@ -222,7 +222,7 @@ def replaced_again(stack: ExitStack) -> None:
     swap(stack, FlowChange, "_reset", make)
 
 
-@mutant("the nodes that a worker adds get the results of others")
+@mutant("the nodes that a worker adds get the results of others", first=4)
 def wrong_base(stack: ExitStack) -> None:
     def make(body: Any) -> Any:
         def mutated(self: NodeSpec, base: int = 0) -> bytes:
@@ -234,12 +234,12 @@ def wrong_base(stack: ExitStack) -> None:
     swap(stack, NodeSpec, "body", make)
 
 
-@mutant("a node gets the answer of a worker instead of what replaces it")
+@mutant("a node gets the answer of a worker instead of what replaces it", first=6)
 def unresolved(stack: ExitStack) -> None:
     swap(stack, MemoryFlows, "grown", lambda grown: lambda self, flow, numbers: {})
 
 
-@mutant("a node whose result is reused runs as well")
+@mutant("a node whose result is reused runs as well", first=3)
 def reused_and_run(stack: ExitStack) -> None:
     def make(serve: Any) -> Any:
         def mutated(self: Memoiser, request: Request, needs_worker: bool) -> None:

@@ -77,6 +77,7 @@ def measured_too_late(stack: ExitStack) -> None:
     "memory is measured by the clock alone, however much work is done meanwhile",
     *GREED,
     *("max_memory=4194304", "broker_freeze=0.3"),
+    first=2,
 )
 def measured_by_the_clock(stack: ExitStack) -> None:
     def make(look_soon: Any) -> Any:

@@ -31,7 +31,7 @@ def jobs_before_limits(stack: ExitStack) -> None:
     swap(stack, Durable, "lead", make)
 
 
-@mutant("a new leader begins a new window", first=20)
+@mutant("a new leader begins a new window", first=21)
 def window_of_a_leader(stack: ExitStack) -> None:
     swap(stack, Limiter, "start_at", lambda start: lambda self, began: None)
 

@@ -71,7 +71,7 @@ def group_leaked(stack: ExitStack) -> None:
     swap(stack, LimitedQueue, "settle", make)
 
 
-@mutant("each request is a group of its own", *RUNNING)
+@mutant("each request is a group of its own", *RUNNING, first=2)
 def groups_split(stack: ExitStack) -> None:
     def make(_: Any) -> Any:
         def mutated(self: LimitedQueue, request: Request) -> bytes:
@@ -93,7 +93,7 @@ def room_unnoticed(stack: ExitStack) -> None:
     swap(stack, LimitedQueue, "changed", make)
 
 
-@mutant("a client that was served is first in its group again", *PEERS, "running=1", "burst=12")
+@mutant("a client that was served is first in its group again", *PEERS, "running=1", "burst=12", first=2)
 def first_again(stack: ExitStack) -> None:
     def make(pop: Any) -> Any:
         def mutated(self: LimitedQueue) -> Request:
@@ -122,7 +122,13 @@ def orphans_uncounted(stack: ExitStack) -> None:
     swap(stack, LimitedQueue, "orphan", lambda orphan: lambda self, session: None)
 
 
-@mutant("a cancelled request that runs at another process is not counted", *PROCESSES, "running=1", "cancelling=0.5")
+@mutant(
+    "a cancelled request that runs at another process is not counted",
+    *PROCESSES,
+    "running=1",
+    "cancelling=0.5",
+    first=2,
+)
 def cancelled_uncounted(stack: ExitStack) -> None:
     def make(cancel: Any) -> Any:
         def mutated(self: BridgeSession, worker: Worker, request: Request) -> bool:

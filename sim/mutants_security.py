@@ -42,7 +42,7 @@ def key_unchecked(stack: ExitStack) -> None:
     swap(stack, Credentials, "by_curve", make)
 
 
-@mutant("a revoked right to call stays in the cache", *INTRUDED, "rights=1")
+@mutant("a revoked right to call stays in the cache", *INTRUDED, "rights=1", first=2)
 def permission_cached(stack: ExitStack) -> None:
     def make(replace: Any) -> Any:
         def mutated(self: Access, rules: Any) -> None:
