@@ -5,6 +5,7 @@ import json
 import signal
 import time
 from array import array
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -75,9 +76,13 @@ def test_sigkill_leaves_no_process_behind(tmp_path: Path, broker: Broker, own: b
 
 
 def programs_of(pid: int) -> list[int]:
-    """Process ids of the other ``polydomo`` that this one runs."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if b"polydomo" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    """Process ids of the other ``polydomo`` that this one runs. A child may end between two looks."""
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(FileNotFoundError):
+            if b"polydomo" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(int(child))
+    return found
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not show a process's children")

@@ -28,7 +28,7 @@ from polydomo.errors import CallError, ConnectionLost, PolydomoError
 from polydomo.protocols.registry import worker_end
 
 WARM_UP = 0.5  # maximum warm-up in seconds; it is also at most a tenth of the duration
-SETUP_TIME = 15.0  # seconds for a broker or workers to start
+SETUP_TIME = 120.0  # seconds for a broker, workers or clients to start, also on a busy machine
 DRAIN = 10.0  # at a fixed rate, seconds after the end until open calls count as unanswered
 UNANSWERED = "unanswered"
 PAUSE = 0.05  # seconds between a failed call and the next one, so that clients do not hammer a broker that is gone
@@ -116,12 +116,23 @@ async def own_broker(guard: ChildGuard, processes: str | None = None) -> AsyncIt
             words += ["--processes", processes]
         async with program(guard, *words) as process:
             assert process.stderr is not None
-            url = await asyncio.wait_for(_listening(process.stderr), SETUP_TIME)
+            async with _started("the broker did not start"):
+                url = await _listening(process.stderr)
             draining = asyncio.ensure_future(process.stderr.read())  # a full pipe would block the broker
             try:
                 yield LoadTarget(url, process.pid)
             finally:
                 draining.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _started(failure: str) -> AsyncIterator[None]:
+    """Limits the time that the block may take."""
+    try:
+        async with asyncio.timeout(SETUP_TIME):
+            yield
+    except TimeoutError:
+        raise PolydomoError(f"{failure} within {SETUP_TIME:g} s; is this machine overloaded?") from None
 
 
 async def _listening(log: asyncio.StreamReader) -> str:
@@ -174,7 +185,7 @@ async def run(target: LoadTarget, load: Load, progress: Progress, guard: ChildGu
             for _ in range(load.clients)
         ]
         try:
-            async with asyncio.timeout(SETUP_TIME):
+            async with _started("the clients did not connect"):
                 await asyncio.gather(*(client.connect() for client in clients))
             await _measure(target, load, service, clients, outcome, progress)
         finally:
@@ -184,14 +195,12 @@ async def run(target: LoadTarget, load: Load, progress: Progress, guard: ChildGu
 
 async def _offered(url: str, service: str, workers: int) -> None:
     """Waits until all workers have registered."""
-    end = time.monotonic() + SETUP_TIME
-    while True:
-        rows = await inspection.fetch(url, "services", SETUP_TIME)
-        if any(row["name"] == service and row["workers"] >= workers for row in rows):
-            return
-        if time.monotonic() > end:
-            raise PolydomoError(f"not all of the {workers} workers registered within {SETUP_TIME:g} s")
-        await asyncio.sleep(0.02)
+    async with _started(f"not all of the {workers} workers registered"):
+        while True:
+            rows = await inspection.fetch(url, "services", SETUP_TIME)
+            if any(row["name"] == service and row["workers"] >= workers for row in rows):
+                return
+            await asyncio.sleep(0.02)
 
 
 async def _measure(
