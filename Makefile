@@ -26,7 +26,7 @@ export PYTHONDONTWRITEBYTECODE :=
 COMPILED_TESTS ?= tests/wire tests/broker tests/server/test_faults.py tests/client/test_client.py tests/worker/test_worker.py tests/journal/recording/test_rows.py tests/journal/recording/test_tee.py \
 	$(addprefix tests/protocols/,bridge/test_session.py dcp/test_session.py emqp/test_session.py mdp/test_mdp1.py mdp/test_mdp2.py mdp/test_dialogues.py mdx/test_session.py memo/test_session.py) \
 	$(addprefix tests/protocols/test_,detect.py extensions.py extension_keys.py fast_paths.py registry.py) \
-	$(addprefix tests/sim/test_,seeds.py::test_seeds[1] durable.py::test_some_seeds_hold memoised.py::test_seeds_hold) \
+	$(addprefix tests/sim/test_,seeds.py::test_seeds[1] durable.py::test_some_seeds_hold[1] memoised.py::test_seeds_hold) \
 	tests/sim/test_simulator.py::test_the_compiled_core_tells_the_same_story_as_the_interpreted_one \
 	$(addprefix tests/sim/test_mutants.py::test_the_mutant_is_found,[no-fencing] [final-twice] [token-reused])
 # mypyc's frames have no line number, which pytest's own tracebacks need.
@@ -60,11 +60,10 @@ lint: $(VENV)/.all  ## Check style (ruff) and types (mypy --strict)
 	@echo "==> mypy --strict: types"
 	@$(PY) -m mypy --strict $(filter-out packaging setup.py,$(CHECKED))
 
-# What installs (one core, and the network) and what compiles the core run side by side, and so do mypy, the compiled core's tests and
-# the bytecode of the tests.
+# What installs (one core, and the network) and what compiles the core run side by side. Then come mypy, the compiled core's tests and the
+# bytecode of the tests, each as soon as what it needs is there.
 test: | $(PY)  ## Check style, types and layers, and run the tests
-	@$(MAKE) -s -j 3 real-peers checked-core
-	@$(MAKE) -s -j 3 lint test-compiled bytecode
+	@$(MAKE) -s -j 3 CORE=$(VENV)/.all checked-core real-peers lint bytecode test-compiled
 	@echo "==> pytest: everything but the long forms"
 	@$(PY) -m pytest -q -n $(TEST_JOBS) --dist loadgroup -m "not long" $(PYTEST_ARGS)
 
@@ -77,7 +76,8 @@ checked-core: $(VENV)/.compiler
 	@echo "==> mypyc: compiling the core for tests"
 	@if $(PY) packaging/compiled_core.py --has-compiler; then $(PY) packaging/compiled_core.py --check --to $(CHECKED_CORE); fi
 
-test-compiled: $(VENV)/.core checked-core  ## Run the core's tests, seeds and mutants with the compiled core
+CORE ?= $(VENV)/.core
+test-compiled: $(CORE) checked-core  ## Run the core's tests, seeds and mutants with the compiled core
 	@echo "==> pytest: the compiled core"
 	@if $(PY) packaging/compiled_core.py --has-compiler; then \
 		PYTHONPATH=$(CHECKED_CORE) $(PY) -m pytest $(COMPILED_PYTEST) -o "pythonpath=$(CHECKED_CORE) ." $(COMPILED_TESTS); \

@@ -1,5 +1,6 @@
 """Shared by all tests."""
 
+import gc
 import os
 import signal
 import sys
@@ -56,6 +57,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if groups and not item.nodeid.endswith(suffix):
             structured: Any = item
             structured._id = type(structured._id).parse(item.nodeid + suffix)
+
+
+def pytest_collection_finish() -> None:
+    """Ten thousand tests are millions of objects that stay. The garbage collector need not walk through them again and again: without
+    this, it takes a fifth of the processor time of the tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
