@@ -81,8 +81,8 @@ def extensions(level: str, target: str = "build/core") -> list[Extension]:
         target_dir=target,
     )
     for extension in made:
-        # Another compiler may warn of more than the one mypyc was tested with. Looking for what deserves a warning takes half of the time of a
-        # build that does not optimise.
+        # Another compiler may warn of more than the one mypyc was tested with, and looking for what deserves a warning takes half of the
+        # time of a build that does not optimise.
         kept = [flag for flag in extension.extra_compile_args if flag != "-Werror"]
         extension.extra_compile_args = [*kept, "-Wno-all"]
         if level == UNOPTIMISED:
