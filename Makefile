@@ -11,8 +11,8 @@ VENV := .venv$(OTHER)
 REAL := .venv-real$(OTHER)
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
-# Many tests wait for processes and times: four at a time keep two cores busy.
-TEST_JOBS ?= 4
+# Many tests wait for processes and times: five at a time keep two cores busy.
+TEST_JOBS ?= 5
 CHECKED_CORE := build/checked$(OTHER)
 CHECKED := src tests packaging setup.py docs/conf.py $(wildcard demo bench sim chaos examples)
 SEEDS ?= 1000
