@@ -292,11 +292,18 @@ def test_the_keyboard_reaches_everything(browser: Any, broker: testing.Broker) -
         one.page.wait_for_selector('body[data-page="service"]')
 
 
+# The page may draw a row anew while the test walks, so what was reached is known by this key.
+KEY = """const key = (one) => [one.tagName, one.getAttribute("href"), one.getAttribute("aria-label") || one.title || one.name,
+  one.childElementCount ? "" : one.textContent.trim()].join("|");
+window.reached ??= new Set();"""
 # What has the focus: its name, and whether it can be seen that it has the focus. Null at the end of the page.
-FOCUSED = """() => {
+FOCUSED = (
+    f"() => {{{KEY}"
+    + """
   const one = document.activeElement;
   if (one === document.body || one.dataset.walked) return null;
   one.dataset.walked = true;
+  window.reached.add(key(one));
   const style = getComputedStyle(one);
   const box = one.getBoundingClientRect();
   const inside = box.width && box.height && box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
@@ -304,14 +311,21 @@ FOCUSED = """() => {
   const name = one.getAttribute("aria-label") || one.title || one.textContent.trim() || label;
   return [name, Boolean(name && inside && style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2)];
 }"""
+)
 START = """() => {
   document.querySelectorAll("[data-walked]").forEach((one) => delete one.dataset.walked);
   document.activeElement.blur();
   getSelection().removeAllRanges();
 }"""
 WALKS = 5  # a row that appears behind the focus is reached by the next walk
-LEFT_OUT = """() => [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
-  .filter((one) => one.checkVisibility() && !one.disabled && !one.dataset.walked).map((one) => one.outerHTML)"""
+LEFT_OUT = (
+    f"() => {{{KEY}"
+    + """
+  return [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
+    .filter((one) => one.checkVisibility() && !one.disabled && !one.dataset.walked && !window.reached.has(key(one)))
+    .map((one) => one.outerHTML);
+}"""
+)
 
 
 def test_the_tab_key_walks_through_every_page(browser: Any, broker: testing.Broker) -> None:
