@@ -7,12 +7,13 @@
 """
 
 import time
+import warnings
 from typing import Any
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline.source import JournalSource
 
-FLUSH_TIME = 5.0  # seconds that a broker may take to flush its journal
+FLUSH_TIME = 30.0  # seconds that a broker may take to flush its journal
 
 
 def journal_of(url: str) -> str:
@@ -29,7 +30,11 @@ def journal_of(url: str) -> str:
                     f"the broker at {url} keeps no journal; start it with --journal requests or messages"
                 )
             wanted = wanted or status.get("rows", 0)
-            if status.get("safe", 0) >= wanted or status.get("trouble") or time.monotonic() >= end:
+            if status.get("safe", 0) >= wanted or status.get("trouble"):
+                return str(status["directory"])
+            if time.monotonic() >= end:
+                said = f"the broker at {url} has not written its journal within {FLUSH_TIME:g} s; the newest rows may be missing"
+                warnings.warn(said, stacklevel=2)
                 return str(status["directory"])
             time.sleep(0.05)
 

@@ -7,6 +7,7 @@ import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -276,22 +277,25 @@ def test_a_second_broker_in_the_same_directory_runs_without_a_journal_unless_one
         assert result.returncode == 2 and "another broker writes the journal" in complaint(result)
 
 
-def test_a_journal_that_cannot_be_written_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        ("No space left on device", "cannot write its journal: No space left on device; the newest rows are missing"),
+        ("", "has not written its journal within 0.2 s; the newest rows may be missing"),
+    ],
+)
+def test_a_journal_that_is_not_written_is_reported(
+    trouble: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def full(url: str) -> dict[str, Any]:
-        return {
-            "directory": str(tmp_path),
-            "run": "ADBB8K4C",
-            "rows": 4,
-            "safe": 3,
-            "dropped": 0,
-            "trouble": "No space left on device",
-        }
+    status = {"directory": str(tmp_path), "run": "ADBB8K4C", "rows": 4, "safe": 3, "dropped": 0, "trouble": trouble}
 
-    monkeypatch.setattr(search, "_flushed", full)
+    async def answer(client: object, service: str, question: bytes) -> Any:
+        return SimpleNamespace(json=lambda: status)
+
+    monkeypatch.setattr(search, "read", answer)
+    monkeypatch.setattr(search, "FLUSH_TIME", 0.2)
     search.find(None, "tcp://127.0.0.1:5246")
-    assert "cannot write its journal: No space left on device" in capsys.readouterr().err
+    assert said in capsys.readouterr().err
 
 
 def test_a_directory_without_a_journal_is_reported(tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def find(journal: Path | None, to: str | None, name: str = "--journal") -> Opene
         return OpenedJournal(Reader([_journal_in(journal, name)]), journal)
     url = options.address(to)
     try:
-        status = asyncio.run(_flushed(url))
+        status, complete = asyncio.run(_flushed(url))
     except NotConnected as error:
         if to is None and (DEFAULT_DATA / "journal").is_dir():
             return OpenedJournal(Reader([DEFAULT_DATA / "journal"]), DEFAULT_DATA / "journal")
@@ -283,6 +283,11 @@ def find(journal: Path | None, to: str | None, name: str = "--journal") -> Opene
             f"polydomo: the broker cannot write its journal: {status['trouble']}; the newest rows are missing here",
             err=True,
         )
+    elif not complete:
+        typer.echo(
+            f"polydomo: the broker has not written its journal within {FLUSH_TIME:g} s; the newest rows may be missing here",
+            err=True,
+        )
     from polydomo.journal.ids import decode
 
     return OpenedJournal(Reader([directory]), directory, decode(status["run"]))
@@ -299,8 +304,8 @@ def _journal_in(directory: Path, name: str) -> Path:
     return directory
 
 
-async def _flushed(url: str) -> Row:
-    """The status of the broker's journal, after everything recorded so far has been written to disk."""
+async def _flushed(url: str) -> tuple[Row, bool]:
+    """The status of the broker's journal, after everything recorded so far has been written to disk; False if that was not done in time."""
 
     async with reader(url, FLUSH_TIME) as client:
         end = time.monotonic() + FLUSH_TIME
@@ -315,8 +320,9 @@ async def _flushed(url: str) -> Row:
                     "not-implemented", f"{url} does not support polydomo.journal; is it a polydomo broker?"
                 )
             wanted = wanted or status.get("rows", 0)
-            if status.get("safe", 0) >= wanted or status.get("trouble") or time.monotonic() >= end:
-                return status
+            complete = status.get("safe", 0) >= wanted
+            if complete or status.get("trouble") or time.monotonic() >= end:
+                return status, complete
             await asyncio.sleep(0.05)
 
 
