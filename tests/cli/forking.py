@@ -4,6 +4,8 @@ Starting Python and importing a command takes 0.1 to 0.3 s of processor time, hu
 ``subprocess.Popen`` of a command of polydomo, in all that a test can see from outside: process id, pipes, signals, exit status. The
 process that forks has one thread and runs nothing else; it ends with the process of the tests.
 
+It waits longer for a broker than a user's command does (``LONG``). ``FRESH`` in a command's variables starts it as Python does.
+
 ``FRESH_PROCESSES=1`` in the environment turns it off (`make test-long`), and so does a variable that decides how Python starts.
 """
 
@@ -22,9 +24,10 @@ import traceback
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
+FRESH: dict[str, Any] = {"_POLYDOMO_FRESH": "1"}
 POLYDOMO = [sys.executable, "-m", "polydomo"]
 LOADED = (
     "polydomo.client.blocking",
@@ -35,6 +38,26 @@ LOADED = (
     "rich.table",
     "uvloop",
 )  # besides the modules of commands; none that starts a thread, such as pyarrow
+# Commands that tests expect to succeed wait this long for a broker, since a busy machine lets it wait for many seconds.
+LONG = 60.0
+LONG_LIMITS = (
+    "CONNECT_TIME",
+    "DBP_ANSWER_TIME",
+    "DBP_PATIENCE",
+    "DCP_PATIENCE",
+    "EMQP_PATIENCE",
+    "MDP_PATIENCE",
+    "MDX_PATIENCE",
+    "SCHEMA_TIME",
+    "STORE_OPENING",
+)
+LONG_TIMES = {
+    "broker.doctor": "ANSWER",
+    "calls.call": "HINT_TIME",
+    "inspect.browse": "LOOK_TIME",
+    "inspect.watch": "WATCH_TIME",
+    "journal.search": "FLUSH_TIME",
+}  # of modules of commands
 MAX_REQUEST = 150_000  # bytes of words and variables in one datagram
 
 
@@ -120,6 +143,10 @@ class Forked(subprocess.Popen[bytes]):
 
 
 def load() -> None:
+    from polydomo import limits
+
+    for name in LONG_LIMITS:  # before other modules copy them
+        lengthen(limits, name)
     from polydomo.cli import loading, main
 
     assert main
@@ -128,6 +155,13 @@ def load() -> None:
             loading.find(name)
     for module in LOADED:
         import_module(module)
+    for module, name in LONG_TIMES.items():
+        lengthen(import_module(f"polydomo.cli.{module}"), name)
+
+
+def lengthen(module: ModuleType, name: str) -> None:
+    assert getattr(module, name) < LONG
+    setattr(module, name, LONG)
 
 
 def reap(exits: dict[int, socket.socket]) -> None:

@@ -43,6 +43,16 @@ def run(
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
+def run_into_timeout(*words: str) -> tuple[subprocess.CompletedProcess[bytes], str]:
+    """A call that gets no reply, and its timeout: a longer one where the command cannot even connect within a shorter one."""
+    for timeout in ("0.3", "3", "20"):
+        result = run(*words, "--timeout", timeout)
+        if result.returncode != 5:
+            break
+    assert result.returncode == 3
+    return result, timeout
+
+
 def complaint(result: subprocess.CompletedProcess[bytes]) -> str:
     """The one line on standard error; a second line, or anything on standard output, is a failure."""
     lines = result.stderr.decode().splitlines()
@@ -159,7 +169,11 @@ RECENT: deque[Running] = deque(maxlen=8)  # the newest processes: a failed test 
 
 
 class Broker(Running):
-    """``polydomo up``, ready. It keeps a journal only where a flag says so: loading its library takes as long as the rest of the start."""
+    """``polydomo up``, ready. It keeps a journal only where a flag says so: loading its library takes as long as the rest of the start.
+
+    A worker may be silent for more than a minute, since a busy machine lets one wait for many seconds. A test that wants another time has
+    a flag for it.
+    """
 
     def __init__(
         self,
@@ -171,6 +185,8 @@ class Broker(Running):
     ) -> None:
         if not default_journal and not any(word.startswith("--journal") for word in words):
             words = ("--journal=off", *words)
+        if not any(word.startswith("--beat") for word in words):
+            words = ("--beats-missed=40", *words)
         super().__init__("up", "--listen", listen, "--data", str(data), "--log-json", *words, limits=limits)
         try:
             self.logged("ready")

@@ -9,6 +9,7 @@ import pytest
 from polydomo.cli import completion
 from polydomo.cli.loading import PANELS
 from tests.cli.shell import Broker, complaint, run
+from tests.server.harness import wait_for
 
 
 def completed(words: str, to: str = "tcp://127.0.0.1:9") -> list[str]:
@@ -28,7 +29,15 @@ def test_commands_and_options_are_completed() -> None:
 
 
 def test_names_of_services_are_completed(served: Broker) -> None:
-    assert completed("polydomo call u", served.url) == ["upper"]
+    found: list[str] = []
+
+    def find() -> bool:
+        """The broker has half a second: a machine that pauses needs another try."""
+        found[:] = completed("polydomo call u", served.url)
+        return bool(found)
+
+    wait_for(find, "names")
+    assert found == ["upper"]
     assert completed("polydomo call u") == [], "no broker, and no complaint"
 
 

@@ -18,6 +18,7 @@ from polydomo.cli.common import flags
 from polydomo.cli.common.exit_status import typed
 from polydomo.cli.loading import PANELS
 from polydomo.errors import SettingError
+from tests.cli.forking import FRESH
 from tests.cli.shell import PATIENCE, POLYDOMO, Running, complaint, environment, run
 
 
@@ -115,9 +116,9 @@ def test_another_program_has_the_port(answer: bytes) -> None:
         url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         try:
             result = run("call", "echo", "--timeout", "2", "--to", url)
-            opened = run("open", "--to", url)
+            opened = run("open", "--to", url, **FRESH)
             if not answer:
-                with Running("work", "echo", "--echo", "--to", url, "--log-json") as worker:
+                with Running("work", "echo", "--echo", "--to", url, "--log-json", **FRESH) as worker:
                     advice = f"polydomo: no broker answers at {url}; another program may use this address"
                     worker.wait_until(lambda: any(line.startswith(advice) for line in worker.said), advice)
         finally:
@@ -175,7 +176,7 @@ def test_every_flag_that_takes_a_time_takes_a_unit(words: list[str]) -> None:
 
 
 def test_none_of_several_brokers_answers() -> None:
-    result = run("call", "echo", "--to", "tcp://127.0.0.1:9,tcp://127.0.0.1:10")
+    result = run("call", "echo", "--to", "tcp://127.0.0.1:9,tcp://127.0.0.1:10", **FRESH)
     assert result.returncode == 5
     assert "no broker answers at tcp://127.0.0.1:9,tcp://127.0.0.1:10; check the addresses" in complaint(result)
 

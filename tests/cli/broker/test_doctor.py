@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from polydomo.cli.main import app
 from polydomo.server.backup import read_only
+from tests.cli.forking import FRESH
 from tests.cli.shell import Broker, run
 
 
@@ -132,7 +133,7 @@ def test_what_is_exposed_or_strange_is_warned_about(tmp_path: Path) -> None:
 def test_a_port_of_another_program_and_wrong_settings_are_found(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"tcp://127.0.0.1:{other.getsockname()[1]}"
-        result = run("doctor", "--listen", address, cwd=tmp_path)
+        result = run("doctor", "--listen", address, cwd=tmp_path, **FRESH)
         assert b"not by a broker that answers" in result.stdout, result
     assert findings("--grace", "soon", cwd=tmp_path, status=1)["settings"]["level"] == "error"
     (tmp_path / "access.toml").write_text("[nonsense]\n")

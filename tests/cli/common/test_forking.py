@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.forking import POLYDOMO, Forked, forks
 from tests.cli.shell import Broker, complaint, environment, run
+from tests.server.harness import wait_for
+from tests.test_running import ended
 
 ROOT = Path(__file__).parents[3]
 
@@ -58,5 +60,4 @@ def test_the_process_that_forks_has_one_thread_and_ends_with_the_tests() -> None
     program = "from tests.cli.forking import forks; import os; print(forks().process.pid, flush=True); os._exit(0)"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=True, timeout=120)
     pid = int(done.stdout)
-    while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
-        pass
+    wait_for(lambda: ended(pid), "its end")

@@ -31,7 +31,8 @@ class Developing(Running):
     """``polydomo dev`` in a directory. Its output is read in the background."""
 
     def __init__(self, here: Path, *words: str) -> None:
-        super().__init__("dev", "--listen", "tcp://127.0.0.1:0", "app.py", *words, cwd=here)
+        flags = ("--listen", "tcp://127.0.0.1:0")
+        super().__init__("dev", *flags, "app.py", *words, cwd=here, limits={"BEATS_MISSED": 40})
         self.lines: list[str] = []
         self.url = self.shows("broker at ").split()[4].rstrip(",")
 
@@ -68,12 +69,12 @@ def until(condition: Callable[[], bool]) -> None:
 
 def test_a_program_is_restarted_when_a_file_changes(here: Path) -> None:
     with Developing(here) as developing:
-        developing.shows("worker w1 offers greet")
+        developing.shows("offers greet")
         assert developing.call("ann") == "hello ann"
         developing.shows("call  greet  ok  ")
         (here / "words.py").write_text('HELLO = "good morning "\n')  # a module that it imports
         developing.shows("starting (words.py)")
-        developing.shows("worker w2 offers greet")
+        developing.shows("offers greet")
         assert developing.call("ben") == "good morning ben"
         developing.shows("app   greeting ben")
 
@@ -83,14 +84,14 @@ def test_a_program_is_restarted_when_a_file_changes(here: Path) -> None:
         developing.shows("app.py has a syntax error; waiting for the next change")
         assert developing.call("cat") == "good morning cat"
         (here / "app.py").write_text(APP.replace("words.HELLO", "'bye '"))
-        developing.shows("worker w3 offers greet")
+        developing.shows("offers greet")
         assert developing.call("dan") == "bye dan"
 
         # So is a program that ends.
         (here / "app.py").write_text("raise SystemExit(3)")
         developing.shows("app.py ended with status 3")
         (here / "app.py").write_text(APP)
-        developing.shows("worker w4 offers greet")
+        developing.shows("offers greet")
         with Client(developing.url, timeout=PATIENCE) as client:
             job = client.submit_job("greet", "eve")
             assert client.result(job, wait=PATIENCE).text == "good morning eve"
