@@ -64,7 +64,7 @@ def test_register_keeps_a_service_in_the_catalog_until_it_is_stopped(broker: Bro
 
 
 def test_register_beats_again_after_the_broker_was_killed(tmp_path: Path) -> None:
-    with Broker(tmp_path / "data") as first:
+    with Broker(tmp_path / "data", "--beats-missed=100") as first:
         url = first.url
         service = Running("register", "weather", "--port", "8080", "--beat", "0.1", "--to", url)
         with service:
@@ -72,7 +72,7 @@ def test_register_beats_again_after_the_broker_was_killed(tmp_path: Path) -> Non
             first.send(signal.SIGKILL)
             first.status()
             service.wait_until(lambda: bool(service.said), "complaint")
-            with Broker(tmp_path / "data", listen=url) as second:
+            with Broker(tmp_path / "data", "--beats-missed=100", listen=url) as second:
                 assert service.line().startswith(b"registered weather")
                 assert "weather" in listed(second)
 

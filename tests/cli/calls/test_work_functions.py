@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -229,7 +230,17 @@ def test_a_job_at_its_timeout_is_killed(broker: Broker, here: Path) -> None:
     with working(broker, here, *words), zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.connect(broker.url)
         headers, body = b"timeout:1", job("slow", "nap", str(started)).encode()
-        socket.send_multipart([b"", b"eMQP/1.0", b"REQUEST", b"m1", b"default", headers, body])
-        wait_for(lambda: started.exists() and bool(started.read_text()), "the job's start")
-        pid = int(started.read_text())
+        sent: list[float] = []
+        pid = ""
+
+        def begun() -> bool:
+            """Asks again where a busy machine let the time of the job pass before it had begun."""
+            nonlocal pid
+            if not sent or time.monotonic() > sent[-1] + 5.0:
+                sent.append(time.monotonic())
+                socket.send_multipart([b"", b"eMQP/1.0", b"REQUEST", b"m%d" % len(sent), b"default", headers, body])
+            pid = started.read_text() if started.exists() else ""
+            return bool(pid)
+
+        wait_for(begun, "the job's start")
         wait_for(lambda: not os.path.exists(f"/proc/{pid}"), "its end")
