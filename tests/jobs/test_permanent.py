@@ -85,7 +85,8 @@ def test_raw_workers_over_http_and_websocket(broker: Broker, client: Client) -> 
     job = client.submit_job("raw", "x", retries=HOURS)
     got = httpx.post(f"{http}/v1/work/raw?wait=60", timeout=PATIENCE)
     token = {"polydomo-token": got.headers["polydomo-token"]}
-    assert httpx.post(f"{http}/v1/reply?failure=permanent", content="no", headers=token).status_code == 204
+    replied = httpx.post(f"{http}/v1/reply?failure=permanent", content="no", headers=token, timeout=PATIENCE)
+    assert replied.status_code == 204
     assert outcome(client, job) == ("dead", "permanent: no", 1)
     job = client.submit_job("raw-ws", "x", retries=HOURS)
     with websockets.sync.client.connect(broker.url.replace("tcp", "ws") + "/v1/ws") as socket:

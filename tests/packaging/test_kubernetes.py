@@ -18,6 +18,7 @@ from tests.cli.shell import PATIENCE, Broker, script
 from tests.packaging.kubernetes.schemas import RELEASES, validate
 from tests.plain_http import http_client
 from tests.ports import free_port
+from tests.server.harness import wait_for
 from tests.stores.conftest import postgres
 
 __all__ = ["postgres"]
@@ -150,7 +151,7 @@ def test_the_probes_and_the_scaler_get_what_they_ask_for(tmp_path: Path) -> None
         assert client.get(path, headers={"host": "polydomo.polydomo:5246"}).status_code == 200
         assert client.get("/healthz", headers={"host": "polydomo:5246"}).status_code == 200, "from its namespace"
         assert client.get(probe).status_code == 200
-        assert client.get("/healthz?leader").status_code == 200
+        wait_for(lambda: client.get("/healthz?leader").status_code == 200, "the jobs of its store")
         assert client.get(path).json()[trigger["valueLocation"]] == 0
         for _ in range(3):
             client.post("/v1/call/upper", content=b"x", headers={"Prefer": "respond-async"})

@@ -83,7 +83,7 @@ def test_jobs_that_are_not_there(http: httpx.Client) -> None:
     assert http.get("/v1/jobs?limit=x").status_code == 400
     assert http.delete("/v1/jobs").status_code == 405
     with testing.broker() as broker:
-        response = httpx.get(broker.url.replace("tcp", "http") + "/v1/jobs")
+        response = httpx.get(broker.url.replace("tcp", "http") + "/v1/jobs", timeout=WAIT)
         assert (response.status_code, response.json()["type"]) == (404, "urn:polydomo:no-store")
 
 

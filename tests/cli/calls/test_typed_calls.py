@@ -31,7 +31,7 @@ def typed_worker(url: str) -> Worker:
 def test_arguments_by_name(broker: Broker) -> None:
     with typed_worker(broker.url):
         deadline = time.monotonic() + PATIENCE
-        while not httpx.get(broker.url.replace("tcp", "http") + "/v1/schema").json():
+        while not httpx.get(broker.url.replace("tcp", "http") + "/v1/schema", timeout=PATIENCE).json():
             assert time.monotonic() < deadline
         result = run("call", "add", "a=2", "b=3", "--to", broker.url)
         assert (result.returncode, result.stdout) == (0, b"5\n")
@@ -100,7 +100,7 @@ def test_the_story_of_a_request(recording: Broker) -> None:
     url = recording.url.replace("tcp", "http")
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     with recording.worker("upper", "--", "tr", "a-z", "A-Z"):
-        response = httpx.post(f"{url}/v1/call/upper", content="x", headers={"traceparent": trace})
+        response = httpx.post(f"{url}/v1/call/upper", content="x", headers={"traceparent": trace}, timeout=PATIENCE)
     request = response.headers["polydomo-request"]
     assert (response.text, len(request)) == ("X", 26)
     story = httpx.get(f"{url}/v1/requests/{request}", timeout=PATIENCE).json()
