@@ -12,6 +12,7 @@ import pytest
 
 from polydomo.limits import CONNECT_TIME_LOCAL
 from polydomo.server.settings.retired import RETIRED
+from tests.cli.forking import FRESH
 from tests.cli.shell import POLYDOMO, Broker, Gate, Running, complaint, environment, run, script
 
 COMMANDS = ["services", "workers", "requests", "clients", "status"]
@@ -169,7 +170,7 @@ def answering(reply: bytes) -> Iterator[str]:
 @pytest.mark.parametrize(("reply", "status"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n", 1), (b"", 5)])
 def test_a_server_that_is_not_a_broker(reply: bytes, status: int) -> None:
     with answering(reply) as url:
-        result = run("status", "--to", url)
+        result = run("status", "--to", url, **FRESH)
     assert result.returncode == status
     assert url in complaint(result)
 
