@@ -92,6 +92,13 @@ class Postgres:
         words = [str(self.programs / "pg_isready"), "-q", "-h", str(self.directory)]
         return subprocess.run(words, check=False, timeout=120).returncode == 0
 
+    def expire_lease(self) -> None:
+        """As if the leader had not renewed it for as long as it lasts."""
+        import psycopg
+
+        with psycopg.connect(self.url) as database:
+            database.execute("UPDATE polydomo.lease SET expires = clock_timestamp()")
+
     def stop(self) -> None:
         """In order, and cutting every connection."""
         self._end(signal.SIGINT)

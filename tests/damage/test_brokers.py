@@ -11,7 +11,7 @@ from polydomo import Client, Worker
 from polydomo.errors import CallFailed
 from polydomo.testing import Broker
 from tests.jobs.test_end_to_end import PATIENCE, wait_for
-from tests.jobs.test_outside import health
+from tests.jobs.test_outside import health, leader_and_second
 from tests.plain_http import http_client
 from tests.postgres import Postgres
 
@@ -82,13 +82,7 @@ def test_two_brokers_on_a_database_that_was_changed_by_hand(caplog: pytest.LogCa
     server = Postgres()
     try:
         server.start()
-        settings = {"store": server.url, "durable.lease": "3s"}
-        with (
-            polydomo.testing.broker(settings=settings, jobs=True) as one,
-            polydomo.testing.broker(settings=settings, jobs=True) as two,
-        ):
-            wait_for(lambda: sorted((health(one), health(two))) == [200, 503])
-            first, second = (one, two) if health(one) == 200 else (two, one)
+        with leader_and_second(server) as (first, second):
             jobs = submit(first)
             with psycopg.connect(server.url) as database:
                 epoch = database.execute("SELECT epoch FROM polydomo.lease").fetchone()
@@ -96,6 +90,7 @@ def test_two_brokers_on_a_database_that_was_changed_by_hand(caplog: pytest.LogCa
                 for name, column in (("wrong", "result"), ("waiting", "body")):
                     assert database.execute(change.format(column).encode(), (jobs[name],)).rowcount == 1
             first.kill()
+            server.expire_lease()
             wait_for(lambda: health(second) == 200)
             check_jobs(second, jobs)
             with psycopg.connect(server.url) as database:

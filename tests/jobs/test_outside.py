@@ -5,6 +5,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,17 @@ def health(broker: Broker) -> int:
         return error.code
 
 
+@contextmanager
+def leader_and_second(server: Postgres) -> Iterator[tuple[Broker, Broker]]:
+    """Two brokers with one store. The first keeps its lease also while the machine stands still."""
+    first_settings = {"store": server.url, "durable.lease": "600s"}
+    with polydomo.testing.broker(settings=first_settings, jobs=True) as first:
+        wait_for(lambda: health(first) == 200)
+        with polydomo.testing.broker(settings={"store": server.url, "durable.lease": "3s"}, jobs=True) as second:
+            wait_for(lambda: (health(first), health(second)) == (200, 503))
+            yield first, second
+
+
 def test_a_broker_with_a_store_of_its_own_leads_and_one_without_does_not() -> None:
     with polydomo.testing.broker(jobs=True) as leader, polydomo.testing.broker() as other:
         wait_for(lambda: health(leader) == 200)
@@ -40,14 +52,9 @@ def test_a_load_balancer_finds_the_leader_after_a_failover() -> None:
     server = Postgres()
     try:
         server.start()
-        settings = {"store": server.url, "durable.lease": "3s"}
-        with (
-            polydomo.testing.broker(settings=settings, jobs=True) as one,
-            polydomo.testing.broker(settings=settings, jobs=True) as two,
-        ):
-            wait_for(lambda: sorted((health(one), health(two))) == [200, 503])
-            first, second = (one, two) if health(one) == 200 else (two, one)
+        with leader_and_second(server) as (first, second):
             first.kill()
+            server.expire_lease()
             wait_for(lambda: health(second) == 200)
             with Client(second.url, timeout=PATIENCE) as client:
                 assert client.submit_job("work", "accepted")

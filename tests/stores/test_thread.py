@@ -23,7 +23,7 @@ from polydomo.broker.jobs.ops import (
 )
 from polydomo.stores.backend import Backend
 from polydomo.stores.sqlite import SqliteBackend
-from polydomo.stores.thread import LeaseTimes, Owner, StoreThread
+from polydomo.stores.thread import LeaseTimes, Owner, StoreThread, awake_time
 from tests.postgres import Postgres
 
 PATIENCE = 60.0
@@ -200,7 +200,6 @@ def test_what_can_wait_goes_with_the_next_group(disk: Loop) -> None:
     assert disk.store.groups == groups + 3
 
 
-@pytest.mark.xdist_group("postgres")
 class Faulty(SqliteBackend):
     """Has a fault: it cannot handle a job named BAD. For the first read of LOST, the file cannot be used."""
 
@@ -279,6 +278,7 @@ def test_an_answer_that_fails_leaves_the_others_alone(disk: Loop) -> None:
     assert second.error is None
 
 
+@pytest.mark.xdist_group("postgres")
 class TestPostgres:
     @pytest.fixture
     def server(self) -> Iterator[Postgres]:
@@ -329,17 +329,19 @@ class TestPostgres:
             loop.store.stop()
 
     def test_the_second_broker_takes_over_and_the_first_is_fenced(self, server: Postgres) -> None:
-        first, second = self.begin(server, "a", lease=1.0), None
+        first, second = self.begin(server, "a", lease=600.0), None
         try:
             first.until(lambda: first.leads)
             first.until_finished(first.put(Insert(job("A"))))
-            second = self.begin(server, "b", lease=1.0)
+            second = self.begin(server, "b", lease=600.0)
             second.until(lambda: second.followed == ["tcp://a"])
             refused = Insert(job("X"))
             refused.then = second.finished.append
             second.store.put(refused)
             second.until_finished(refused)
             assert refused.error is not None and refused.error.code == NOT_LEADER and "tcp://a" in refused.error.text
+            first.store.lease_time = 1.0
+            first.until(lambda: first.store._lease_until < awake_time() + 2.0)
             with first.store._condition:  # suspended: its thread can do nothing
                 second.until(lambda: second.leads)
                 assert second.loaded is not None and [found.id for found in second.loaded.jobs] == ["A"]

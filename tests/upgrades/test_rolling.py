@@ -83,7 +83,7 @@ def test_two_brokers_with_one_database(old: str, postgres: Any, tmp_path: Path) 
     """The new broker waits while the old one leads; once that stops, it upgrades the tables, leads, and continues its jobs."""
     store = ("--store", postgres.database("rolling"))
     leads = "this broker is the leader for jobs"
-    with OldBroker(old, tmp_path / "old", *store) as before:
+    with OldBroker(old, tmp_path / "old", *store, "--durable-lease", "600s") as before:
         before.logged(leads)
         with polydomo.Client(before.url) as client:
             done, open_one = client.submit_job("upper", "done before"), client.submit_job("later", "open")
