@@ -151,6 +151,7 @@ def test_a_publisher_from_many_threads(broker: polydomo.testing.Broker) -> None:
             thread.start()
         for thread in threads:
             thread.join()
+        assert publisher.flush(60.0)
     assert not publisher.publish("count.a", "closed") and publisher.dropped == 1
     broker.wait_until(lambda server: len(server.broker.publishing.last_values) == 4)
 

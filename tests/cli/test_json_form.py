@@ -15,7 +15,7 @@ import polydomo
 from polydomo.broker.requests.request_ids import is_id
 from polydomo.cli.main import app
 from polydomo.client.publisher import Publisher
-from tests.cli.shell import POLYDOMO, Broker, environment, run
+from tests.cli.shell import PATIENCE, POLYDOMO, Broker, environment, run
 from tests.server.harness import wait_for
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
@@ -141,6 +141,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         request = next(row["request"] for row in finished if row["service"] == "echo")
         with Publisher(broker.url) as publisher:
             publisher.publish("log.echo", json.dumps({**RECORD, "request": request}))
+            assert publisher.flush(PATIENCE)
         wait_for(lambda: len(client.call("polydomo.requests").json()) == 2, "two open requests")
         wait_for(lambda: bool(client.call("polydomo.logs").json()), "the log record")
         job = run("submit", "echo", "hello", "--to", broker.url).stdout.decode().strip()

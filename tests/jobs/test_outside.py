@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -119,7 +120,13 @@ def test_failed_requests_are_replayed(tmp_path: Path) -> None:
                 with pytest.raises(CallFailed):
                     client.call("paint", colour)
             works.set()
-            status = json.loads(run("call", "polydomo.journal", "flush", "--raw", "--to", broker.url).stdout)
+
+            def flushed() -> "dict[str, Any]":
+                status: dict[str, Any] = client.call("polydomo.journal", "flush").json()
+                return status
+
+            status = flushed()
+            wait_for(lambda: flushed()["safe"] >= status["rows"])
             words = (
                 "replay",
                 status["directory"],

@@ -229,6 +229,7 @@ def test_values_and_logs_cross() -> None:
             publisher.publish("weather.oslo", "snow")
             publisher.publish("news.none", "nothing")
             publisher.publish("log.x", json.dumps({"message": "hello"}))
+            assert publisher.flush(shell.PATIENCE)
         near.wait_until(
             lambda server: (
                 len(server.broker.publishing.last_values) == 1 and server.broker.publishing.log_records.taken == 1

@@ -13,6 +13,7 @@ import pytest
 
 from polydomo.client.publisher import Publisher
 from tests.cli import shell
+from tests.server.harness import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +27,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[shell.Broker]:
             ):
                 content = {"level": level, "message": message, "fields": {"n": 1}, "service": service, "request": 7}
                 publisher.publish(f"log.{service}", json.dumps(content))
+            assert publisher.flush(shell.PATIENCE)
         wait(broker, 3)
         yield broker
 
 
 def wait(broker: shell.Broker, count: int) -> None:
     """Waits until the broker has this many records."""
-    while len(shown(broker)) < count:
-        pass
+    wait_for(lambda: len(shown(broker)) >= count, f"{count} records")
 
 
 def shown(broker: shell.Broker, *words: str) -> list[dict[str, object]]:
@@ -64,6 +65,7 @@ def test_follow(broker: shell.Broker) -> None:
                 publisher.publish("log.new", '{"message": "first", "service": "new"}')
                 publisher.publish("log.other", '{"message": "not wanted"}')
                 publisher.publish("log.new", '{"message": "second", "service": "new"}')
+                assert publisher.flush(shell.PATIENCE)
             assert process.stdout is not None
             assert [json.loads(process.stdout.readline())["message"] for _ in range(2)] == ["first", "second"]
         finally:
@@ -77,11 +79,13 @@ def test_following_continues_after_a_restart_of_the_broker(tmp_path: Path) -> No
             logs = stack.enter_context(shell.Running("logs", "--follow", "--json", "--to", url))
             with Publisher(url) as publisher:
                 publisher.publish("log.a", '{"message": "before"}')
+                assert publisher.flush(shell.PATIENCE)
             assert json.loads(logs.line())["message"] == "before"
         logs.wait_until(lambda: len(logs.said) == 1, "word of it")
         with shell.Broker(tmp_path / "two", listen=url):
             with Publisher(url) as publisher:
                 publisher.publish("log.a", '{"message": "after"}')
+                assert publisher.flush(shell.PATIENCE)
             assert json.loads(logs.line())["message"] == "after"
             logs.send(signal.SIGINT)
             assert logs.status() == 130
