@@ -120,8 +120,10 @@ def run(
     clients: int = 2,
     workers: int = 2,
     rounds: int = 0,
+    most: int = 0,
 ) -> Counter[str]:
-    """Runs the test and returns what it found. ``rounds``: the minimum number of kills of brokers."""
+    """Runs the test and returns what it found. ``rounds``: the minimum number of kills of brokers; ``most``: the
+    maximum, if it is not 0."""
     begun = time.monotonic()
     with Scene(store, brokers, seed) as scene:
         hands = [scene.launch(f"worker{n}", "chaos.flows", "--worker", scene.url) for n in range(workers)]
@@ -133,7 +135,7 @@ def run(
             for n in range(clients)
         ]  # fmt: skip
         scene.kill_until(
-            lambda: all(one.ended for one in starting) and scene.kills["broker"] >= rounds, hands, starting, pause
+            lambda: all(one.ended for one in starting) and scene.kills["broker"] >= rounds, hands, starting, pause, most
         )
         found = asyncio.run(outcomes(scene.url, share * clients, nodes))
         for kind, number in scene.kills.items():

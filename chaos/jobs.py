@@ -85,9 +85,18 @@ async def outcomes(url: str, jobs: dict[str, int]) -> Counter[str]:
 
 
 def run(
-    jobs: int, store: str, brokers: int, seed: int, pause: float, clients: int = 2, workers: int = 2, rounds: int = 0
+    jobs: int,
+    store: str,
+    brokers: int,
+    seed: int,
+    pause: float,
+    clients: int = 2,
+    workers: int = 2,
+    rounds: int = 0,
+    most: int = 0,
 ) -> Counter[str]:
-    """Runs the test and returns the outcomes of the acknowledged jobs. ``rounds``: the minimum number of kills of brokers."""
+    """Runs the test and returns the outcomes of the acknowledged jobs. ``rounds``: the minimum number of kills of brokers; ``most``: the
+    maximum, if it is not 0."""
     begun = time.monotonic()
     with Scene(store, brokers, seed) as scene:
         hands = [scene.launch(f"worker{n}", "chaos.jobs", "--worker", scene.url) for n in range(workers)]
@@ -100,7 +109,11 @@ def run(
             for n in range(clients)
         ]  # fmt: skip
         scene.kill_until(
-            lambda: all(one.ended for one in submitting) and scene.kills["broker"] >= rounds, hands, submitting, pause
+            lambda: all(one.ended for one in submitting) and scene.kills["broker"] >= rounds,
+            hands,
+            submitting,
+            pause,
+            most,
         )
         acknowledged: dict[str, int] = {}
         for file in files:

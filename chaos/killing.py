@@ -112,8 +112,8 @@ class Scene:
             ["broker", "broker", "worker", "client", *(["database"] if self._server is not None else [])]
         )
         if kind == "broker":
-            leads = asyncio.run(leader(self.urls)) if len(self.urls) > 1 else 0
-            if leads < 0:
+            leads = asyncio.run(leader(self.urls))
+            if leads < 0:  # it was killed and does not work yet
                 return
             self._brokers[leads].kill_and_start()
         elif kind == "worker":
@@ -129,13 +129,20 @@ class Scene:
         self.kills[kind] += 1
 
     def kill_until(
-        self, over: Callable[[], bool], workers: Sequence[Process], clients: Sequence[Process], pause: float
+        self,
+        over: Callable[[], bool],
+        workers: Sequence[Process],
+        clients: Sequence[Process],
+        pause: float,
+        most: int = 0,
     ) -> None:
-        """Kills again and again, until ``over``, for at most ``PATIENCE`` seconds."""
+        """Kills again and again, until ``over``, for at most ``PATIENCE`` seconds. ``most``: the kills of brokers after which it only
+        waits, so that a slow machine gets on with the work; 0: no limit."""
         begun = time.monotonic()
         while not over() and time.monotonic() - begun < PATIENCE:
             time.sleep(self.dice.uniform(0.3, 1.0) * pause)
-            self.kill_one(workers, clients)
+            if not most or self.kills["broker"] < most:
+                self.kill_one(workers, clients)
 
     def show_logs(self) -> None:
         for path in sorted(self.directory.glob("*.log")):

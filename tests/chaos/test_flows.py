@@ -8,7 +8,7 @@ from tests.postgres import programs
 
 @pytest.mark.xdist_group("chaos-jobs")
 def test_kills_on_sqlite() -> None:
-    found = flows.run(2, 120, "sqlite", brokers=1, seed=1, pause=1.5, rounds=2)
+    found = flows.run(2, 120, "sqlite", brokers=1, seed=1, pause=1.5, rounds=2, most=4)
     assert flows.holds(found, 2, 120) and found["kills of broker"] >= 2, found
 
 

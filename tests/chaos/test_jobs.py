@@ -14,7 +14,7 @@ def holds(found: Counter[str]) -> None:
 
 @pytest.mark.xdist_group("chaos-jobs")
 def test_kills_on_sqlite() -> None:
-    found = jobs.run(400, "sqlite", brokers=1, seed=1, pause=1.5, rounds=2)
+    found = jobs.run(400, "sqlite", brokers=1, seed=1, pause=1.5, rounds=2, most=4)
     holds(found)
     assert found["acknowledged"] == 400 and found["kills of broker"] >= 2
 
@@ -22,7 +22,7 @@ def test_kills_on_sqlite() -> None:
 @pytest.mark.xdist_group("chaos-jobs")
 @pytest.mark.skipif(programs() is None, reason="PostgreSQL 15 or newer is not installed (apt install postgresql)")
 def test_failovers_on_postgresql() -> None:
-    found = jobs.run(300, "postgresql", brokers=2, seed=2, pause=2.0, rounds=2)
+    found = jobs.run(300, "postgresql", brokers=2, seed=2, pause=2.0, rounds=2, most=4)
     holds(found)
     assert found["acknowledged"] == 300 and found["kills of broker"] >= 2
 
