@@ -12,8 +12,8 @@ import pytest
 
 from polydomo.cli.bench.bench import report
 from polydomo.cli.bench.load import Load, LoadResult
-from polydomo.cli.common.exit_status import FAILED
 from polydomo.cli.bench.pace import Pacer
+from polydomo.cli.common.exit_status import FAILED
 from tests.cli.shell import Broker, Running, complaint, run
 from tests.server.harness import wait_for
 
