@@ -179,17 +179,22 @@ def test_workers_serve_follow_the_queue_and_leave(
     with running(lambda: Fleet(spark, plan, Scaling(1, 2, quiet=0.5), 1)) as fleet:
         broker.wait_for("fleet", 1, PATIENCE)
         with polydomo.Client(broker.url, timeout=PATIENCE) as client:
-            calls = [client.submit("fleet", str(n)) for n in range(100)]
-            broker.wait_for("fleet", 2, PATIENCE)  # the queue is long: a second worker
-            found = [call.result().text.split() for call in calls]
-            assert [int(word) for word, _ in found] == list(range(100))
-            assert len({pid for _, pid in found}) == 2
+            pids: set[str] = set()
+            end = time.monotonic() + PATIENCE
+            while len(pids) < 2:  # the queue is long: a second worker
+                assert time.monotonic() < end, pids
+                calls = [client.submit("fleet", str(n)) for n in range(100)]
+                found = [call.result().text.split() for call in calls]
+                assert [int(word) for word, _ in found] == list(range(100))
+                pids |= {pid for _, pid in found}
+            assert fleet.size <= 2
             broker.wait_for("fleet", 1, PATIENCE)  # it is quiet: one of them leaves
             assert fleet.size == 1
             last = client.submit("fleet", "last")
             assert last.result().text.startswith("last ")
     broker.wait_for("fleet", 0)
-    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+    tracker = spark.sparkContext.statusTracker()
+    until(lambda: not tracker.getActiveJobsIds(), "the end of its job")  # Spark tells it some time later
 
 
 def test_code_that_executors_cannot_import_is_reported_once(
