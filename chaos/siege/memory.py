@@ -119,7 +119,6 @@ def unread_directories(stand: Stand) -> list[Foe]:
 def _lets_in(stand: Stand) -> list[str]:
     try:
         foe = Foe.zmtp(stand.port)
-        foe.socket.settimeout(5.0)
         foe.send(b"", b"MDPC01", b"mmi.service", b"honest")
         found = foe.receive()[3]
         foe.close()

@@ -23,6 +23,7 @@ MIB = 1 << 20
 MAX_MEMORY = 256 * MIB  # ``limits.max_memory`` of the broker
 ALLOWANCE = 150 * MIB  # for the interpreter, its libraries and copies in progress
 START_TIME = 60.0
+PATIENCE = 30.0  # seconds for what should happen at once
 SETTLE = 0.3  # seconds of honest calls after the attack, to see its consequences
 LOOK = 0.02  # seconds between two readings of the broker's memory
 
@@ -96,6 +97,8 @@ class Stand:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("POLYDOMO_")}
         if access:
             words = (*words, f"--access={_access_file(self.keys)}")
+        if not full:  # a machine that gives the honest pair no time must not lose its worker
+            words = ("--beats-missed=40", *words)
         limit = [f"--limits-max-memory={MAX_MEMORY}"] if has_setting("limits.max_memory") else []
         program = [str(WITH_LIMITS), *limits] if limits else ["-m", "polydomo"]
         with self.log.open("wb") as log:

@@ -4,7 +4,7 @@ import json
 import time
 
 from chaos.siege.peers import Foe, command, dbp
-from chaos.siege.stand import Stand, attack
+from chaos.siege.stand import PATIENCE, Stand, attack
 from polydomo.wire.frames import join
 
 
@@ -21,8 +21,8 @@ def subscriber(stand: Stand, prefix: bytes) -> Foe:
     return foe
 
 
-def heard(foe: Foe, seconds: float) -> list[list[bytes]]:
-    """What the subscriber receives within some time."""
+def heard(foe: Foe, seconds: float, last: bytes = b"") -> list[list[bytes]]:
+    """What the subscriber receives within some time, or until it receives ``last``."""
     found: list[list[bytes]] = []
     end = time.monotonic() + seconds
     foe.socket.settimeout(0.2)
@@ -31,6 +31,8 @@ def heard(foe: Foe, seconds: float) -> list[list[bytes]]:
             found.append(foe.receive())
         except TimeoutError:
             continue
+        if last and found[-1][-1] == last:
+            break
     return found
 
 
@@ -68,7 +70,8 @@ def forged_origin(stand: Stand) -> list[Foe]:
     time.sleep(0.3)
     real.send(b"PDBR01", b"PUBLISH", b"b" * 16, b"1", b"t", b"real 1")
     real.send(b"PDBR01", b"PUBLISH", b"b" * 16, b"2", b"t", b"real 2")
-    stand.notes["heard"] = [found for found in heard(listening, 1.0) if found[1] != b"forged"]
+    all_heard = heard(listening, PATIENCE, b"real 2") + heard(listening, 0.5)
+    stand.notes["heard"] = [found for found in all_heard if found[1] != b"forged"]
     return [real, forger, listening]
 
 
@@ -109,7 +112,7 @@ def silent_bridge(stand: Stand) -> list[Foe]:
     worker.send(b"MDXW01", b"\x01", b"kept")
     worker.socket.settimeout(0.05)
     beat = join([b"PDBR01", b"BEAT"])
-    end = time.monotonic() + 5.0
+    end = time.monotonic() + PATIENCE
     stand.notes["answered"] = False
     while time.monotonic() < end and not stand.notes["answered"]:
         away.socket.sendall(beat)

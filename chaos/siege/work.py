@@ -63,7 +63,7 @@ def look_ups(stand: Stand) -> list[Foe]:
 
 def _ends_in_time(stand: Stand) -> list[str]:
     try:
-        stand.notes["stop"] = stand.stop(20.0)
+        stand.notes["stop"] = stand.stop(20.0 if stand.full else 60.0)
     except TimeoutError as error:
         return [str(error)]
     return []
