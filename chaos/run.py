@@ -25,7 +25,7 @@ from chaos.record import Tally
 from chaos.report import Report
 from chaos.stage import Load, Stage
 
-REST = 120.0  # seconds within which everything must have recovered: several times the longest backoff, liveness limit and call
+REST = 120.0  # default seconds within which everything must have recovered: several times the longest backoff, liveness limit and call
 GAP = 0.7  # mean seconds between two faults
 AGAIN = 10  # times that faults are tried again that found no target, for example because it was being restarted
 STOP_TIME = 60.0  # seconds beyond the timeout of a call that an actor may take to stop
@@ -117,18 +117,18 @@ async def at_rest(stage: Stage) -> list[str]:
     return wrong
 
 
-async def settle(stage: Stage, found: Report) -> None:
+async def settle(stage: Stage, found: Report, rest: float = REST) -> None:
     """After the last fault: repairs everything, checks that all peers recover, stops the load, and waits until the broker is idle."""
     stage.heal()
     since = time.time()
-    found.must("peers that did not recover after the faults", await until(lambda: well(stage, since), REST))
+    found.must("peers that did not recover after the faults", await until(lambda: well(stage, since), rest))
     found.survivors = {f"{actor.name}.{actor.incarnation}" for actor in stage.of("client")}
     found.must("clients that did not stop cleanly", await stage.stop("client", stage.load.timeout + STOP_TIME))
-    found.must("items that the idle broker still holds", await until(lambda: at_rest(stage), REST))
+    found.must("items that the idle broker still holds", await until(lambda: at_rest(stage), rest))
     for role in ("crowd", "catalog", "worker"):
         found.must("other actors that did not stop cleanly", await stage.stop(role, stage.load.timeout + STOP_TIME))
     found.memory, found.most_memory = stage.broker.memory(), stage.broker.memory("VmHWM")
-    found.must("connections of disconnected peers that the broker keeps", await until(lambda: all_gone(stage), REST))
+    found.must("connections of disconnected peers that the broker keeps", await until(lambda: all_gone(stage), rest))
     found.files = stage.broker.files()
     found.must("unexpected exits of a broker", await stage.stop_brokers())
     for broker in stage.brokers:
@@ -152,13 +152,13 @@ async def play(stage: Stage, options: argparse.Namespace, tell: Tell) -> Report:
         tell(
             f"a broker at port {stage.broker.port} and another behind a bridge, {found.peers} actors; seed {options.seed}"
         )
-        late = await until(lambda: well(stage, 0.0), REST)
+        late = await until(lambda: well(stage, 0.0), options.rest)
         if late:
             raise RuntimeError(f"the stage is not ready: {'; '.join(late)}")
         tell(f"all peers are ready; injecting faults for {options.seconds:g} s")
         await inject_faults(stage, random.Random(options.seed), options.seconds, found, set(options.without), tell)
         tell("the faults end")
-        await settle(stage, found)
+        await settle(stage, found, options.rest)
     finally:
         await stage.close()
     tell("reading the records and the journal")
@@ -209,6 +209,8 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--crowd", type=int, default=Load.crowd, help="idle peers")
     parser.add_argument("--lanes", type=int, default=Load.lanes, help="open calls per client")
     parser.add_argument("--rate", type=float, default=Load.rate, help="calls per second and client")
+    parser.add_argument("--beat", type=float, default=Load.beat, help="seconds between heartbeats")
+    parser.add_argument("--rest", type=float, default=REST, help="seconds within which everything must recover")
     parser.add_argument(
         "--without", action="append", default=[], metavar="FAULT", choices=[fault.name for fault in FAULTS]
     )
@@ -220,7 +222,7 @@ def arguments() -> argparse.ArgumentParser:
 def main() -> None:
     options = arguments().parse_args()
     with_mounts()
-    load = Load(lanes=options.lanes, rate=options.rate, crowd=options.crowd)
+    load = Load(lanes=options.lanes, rate=options.rate, crowd=options.crowd, beat=options.beat)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all processes are stopped on exit
 
     def tell(line: str) -> None:
