@@ -42,8 +42,10 @@ def render(hall: Hall, text: str) -> Job:
 
 
 def tiles(hall: Hall, text: str) -> Job:
-    """A map in four tiles, each sent as soon as it is there."""
+    """A map in four tiles, each sent as soon as it is there. A worker that holds waits before one of them."""
     for number in range(1, 5):
+        while number == hall.hold and not hall.go.is_set():
+            yield from pause(TICK)
         yield from pause(0.25)
         yield f"tile {number} of {text}"
     return f"map of {text} complete"
