@@ -20,7 +20,7 @@ def run(stage: Stage) -> None:
         stage.worker("rfc18", "map", "tiles", "Eve", hold=4) as eve,
         polydomo.Client(stage.url, timeout=PATIENCE) as client,
     ):
-        times = []
+        times: list[float] = []
         parts = []
         for part in client.stream("map", "Oslo"):
             if not times:
