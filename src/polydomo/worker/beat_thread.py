@@ -88,8 +88,8 @@ class BeatThread:
             if late > max(SILENT_BEATS * interval, OVERSLEPT) and self._registrations:
                 busy = time.process_time() - computed > late / 2
                 log.warning(NO_PYTHON, late, LOCK_KEPT if busy else LOCK_KEPT_OR_SUSPENDED)
+            blocked_since = self._blocked_since
             self.look(now)
-            if late > OVERSLEPT:
-                self._blocked_since = (
-                    0.0  # the loop could not run either, so nothing says yet that a function blocks it
-                )
+            if late > OVERSLEPT and self._blocked_since:
+                # The loop could not run either. Only if it was late before does that say that a function blocks it.
+                self._blocked_since = blocked_since + late if blocked_since else 0.0
