@@ -66,7 +66,7 @@ def test_a_worker_belongs_to_several_queues(broker: testing.Broker) -> None:
 
 
 def test_the_broker_beats() -> None:
-    with testing.broker(settings={"beat": 0.1}) as broker, worker_of(broker, b"idle") as worker:
+    with testing.broker(settings={"beat": 0.1, "beats_missed": 1000}) as broker, worker_of(broker, b"idle") as worker:
         for _ in range(2):
             assert worker.hear()[:3] == [*HEAD, b"HEARTBEAT"]
             worker.say(*HEAD, b"HEARTBEAT", b"h")

@@ -2,10 +2,12 @@
 socket."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 
 import pytest
+import zmq
 
 from polydomo import Worker
 from polydomo.client.catalog import AsyncCatalog, RegistrationObserver, stay_registered
@@ -27,6 +29,11 @@ CONFIRMS: dict[str, Confirm] = {
 DISCONNECTS = {"mdx": [b"MDPW02", b"\x06"], "emqp": [*E, b"DISCONNECT", b"3"]}
 
 
+def send_if_connected(router: Router, peer: bytes, *frames: bytes) -> None:
+    with contextlib.suppress(zmq.ZMQError):
+        router.send(peer, *frames)
+
+
 def registers(router: Router) -> tuple[bytes, list[bytes]]:
     while True:
         peer, frames = router.expect()
@@ -39,12 +46,17 @@ def test_our_worker_restarts_the_conversation_with_a_silent_broker(router: Route
     worker = Worker(router.url, protocol, beat=0.05)
     worker.add("echo", lambda call: call.body)
     with worker:
-        first, frames = registers(router)
-        for message in CONFIRMS[protocol](frames):
-            router.send(first, *message)
-        assert router.expect()[0] == first  # it beats, and nothing comes back
-        second, frames = registers(router)
-        assert second != first and frames[-1] != b""
+        beating: set[bytes] = set()  # a worker that is late may give up a connection before its first beat
+        while True:
+            peer, frames = router.expect()
+            if not is_first(frames):
+                beating.add(peer)  # and nothing comes back
+            elif beating:
+                break
+            else:
+                for message in CONFIRMS[protocol](frames):
+                    send_if_connected(router, peer, *message)
+        assert peer not in beating and frames[-1] != b""
 
 
 @pytest.mark.parametrize("protocol", DISCONNECTS)
@@ -73,16 +85,18 @@ def test_our_service_registers_again_on_a_new_socket(router: Router, silent: boo
     information: dict[str, object] = {"name": "camera", "heartbeat": 0.05}
 
     def play() -> tuple[bytes, bytes, list[bytes]]:
-        first, frames = router.expect()
-        assert frames[:2] == [b"", b"UwU"] and json.loads(frames[3])["name"] == "camera"
-        router.send(first, b"", b"OwO", frames[2], b'{"heartbeat": 0.05}')
-        assert router.expect()[1][:2] == [b"", b"<3"]  # it beats
-        if not silent:
-            router.send(first, b"", b"</3", frames[2], b"")
+        first = b""  # one that beats
         while True:
-            second, frames = router.expect()
-            if frames[1] != b"<3":
-                return first, second, frames
+            peer, frames = router.expect()
+            if frames[1] == b"<3":
+                first = peer
+                if not silent:
+                    send_if_connected(router, first, b"", b"</3", frames[2], b"")
+            elif first:
+                return first, peer, frames
+            else:  # the first time, or this thread answered too late
+                assert frames[:2] == [b"", b"UwU"] and json.loads(frames[3])["name"] == "camera"
+                send_if_connected(router, peer, b"", b"OwO", frames[2], b'{"heartbeat": 0.05}')
 
     async def run() -> None:
         catalog = AsyncCatalog(router.url, timeout=0.5)

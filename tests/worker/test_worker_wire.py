@@ -1,10 +1,12 @@
 """The worker library by the letter, with a ROUTER of libzmq at the other end, played by hand."""
 
+import contextlib
 import threading
 import traceback
 from collections.abc import Generator, Iterator
 
 import pytest
+import zmq
 
 from polydomo import (
     Call,
@@ -100,11 +102,16 @@ def test_heartbeats_of_the_broker_keep_the_connection_open(router: Router) -> No
     worker = Worker(router.url, "mdp2", beat=0.02)
     worker.add("echo", answer)
     with worker:
-        first, _ = router.expect()
-        assert router.expect() == (first, [b"MDPW02", BEAT])
-        while (found := router.expect(BEAT))[0] == first:  # nothing comes back: the broker is gone after four of them
-            pass
-        assert found[1] == [b"MDPW02", READY, b"echo"]
+        beating: set[bytes] = set()  # a worker that is late may give up a connection before its first beat
+        while True:
+            peer, frames = router.expect()
+            if frames == [b"MDPW02", BEAT]:
+                beating.add(peer)
+                continue
+            assert frames == [b"MDPW02", READY, b"echo"]
+            if beating:  # nothing came back: the broker is gone after four of them
+                break
+        assert peer not in beating
 
 
 def test_a_broker_that_beats_is_not_lost(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,10 +120,16 @@ def test_a_broker_that_beats_is_not_lost(router: Router, monkeypatch: pytest.Mon
     worker = Worker(router.url, "mdp2")
     worker.add("echo", answer)
     with worker:
-        peer, _ = router.expect(BEAT)
-        for _ in range(80):  # over patience, by the worker's own beats
-            assert router.expect() == (peer, [b"MDPW02", BEAT])
-            router.send(peer, b"MDPW02", BEAT)
+        registered = beats = 0
+        while beats < 80:  # over patience, by the worker's own beats
+            peer, frames = router.expect()
+            if frames == [b"MDPW02", BEAT]:
+                beats += 1
+            else:  # the first time, or this thread was late
+                registered, beats = registered + 1, 0
+                assert registered <= 20 and frames == [b"MDPW02", READY, b"echo"]
+            with contextlib.suppress(zmq.ZMQError):  # no such connection any more
+                router.send(peer, b"MDPW02", BEAT)
 
 
 @pytest.mark.parametrize("message", [[b"nonsense"], [b"MDPW02", b"\x09"], [b"MDPW02", b"\x02", b"client"]])
