@@ -1,7 +1,7 @@
 """The states of a peer's connection, as each page of docs/protocols draws them: what the peer sends or what happens, what the broker
 answers, and the state after it. ``test_states.py`` plays every transition with a real broker."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 Frame = bytes | None  # None: the token, address or id of the request that the peer got last
 Message = tuple[Frame, ...]
@@ -31,8 +31,6 @@ class Machine:
     transitions: tuple[Transition, ...]
     request: int = 0  # the frame of a request that has the token
     skip: Message = ()
-    settings: dict[str, object] = field(default_factory=dict)  # of a broker that takes a peer for lost soon
-    tuning: dict[str, object] = field(default_factory=dict)  # the same
     nng: bool = False  # its messages are sent by NNG; a message is (type, id, further fields)
 
     def diagram(self) -> str:
@@ -49,7 +47,6 @@ class Machine:
 
 
 T = Transition
-FAST: dict[str, object] = {"beat": 0.3}
 SILENCE = "silence"
 STOP = "the broker stops"
 
@@ -81,7 +78,6 @@ MDP = Machine(
     ),
     request=3,
     skip=(*_W1, b"\x04"),
-    settings=FAST,
 )
 
 _W2 = b"MDPW02"
@@ -113,7 +109,6 @@ MDP2 = Machine(
     ),
     request=2,
     skip=(_W2, b"\x05"),
-    settings=FAST,
 )
 
 _W = b"MDXW01"
@@ -144,7 +139,6 @@ MDX = Machine(
         T("lost", "READY", "DISCONNECT", "over", (_W, b"\x01", b"walk"), hears=_BYE),
     ),
     request=2,
-    settings=FAST,
 )
 
 _H = (b"", b"DGBX\x01")
@@ -171,7 +165,6 @@ DCP = Machine(
         T("busy", "request to another service", "", "idle", (*_H, b"\x04", b"next", None, b"", b"m", b"", b"y")),
     ),
     request=4,
-    settings=FAST,
 )
 
 _E = (b"", b"eMQP/1.0")
@@ -213,7 +206,6 @@ EMQP = Machine(
     ),
     request=3,
     skip=(*_E, b"HEARTBEAT", MORE),
-    settings=FAST,
 )
 
 _T = b"1794724000"  # a time, as text
@@ -270,7 +262,6 @@ MEMO01 = Machine(
         T("asked", "silence for 10 s", "", "new", lost=True),
     ),
     request=1,
-    tuning={"memo_idle": 1.5},
     nng=True,
 )
 MACHINES = {"mdp": MDP, "mdp2": MDP2, "mdx": MDX, "dcp": DCP, "emqp": EMQP, "memo01": MEMO01, "dbp": DBP}
