@@ -4,13 +4,14 @@ import json
 import struct
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 import zmq
 
 import polydomo.testing
-from polydomo import Client, Worker
+from polydomo import Client, Result, Worker
 from polydomo.errors import CallFailed, SettingError
 from polydomo.journal.reading.audit import audit
 from polydomo.journal.reading.reader import Reader
@@ -93,7 +94,7 @@ TAKES: dict[str, object] = {"interfaces": {"requests": True}}
 
 def test_request_and_reply_over_the_connection_that_registered(peers: Peers) -> None:
     """ "S: READY, Repeat: B: REQUEST, S: REPLY": the client speaks another protocol."""
-    service = peers.register(TAKES, heartbeat=1.0)
+    service = peers.register(TAKES, heartbeat=30)
     with Client(peers.broker.url) as client:
         for number in range(3):
             pending = client.submit("camera", b"take", b"%d" % number)
@@ -143,13 +144,20 @@ def test_request_and_reply_at_the_address_that_was_registered(
             peers.broker.wait_until(lambda server: not server.broker.workers)
 
 
+def give_to_a_short_lived(peers: Peers, client: Client) -> tuple[Future[Result], Socket]:
+    """A request, and a service that holds it and is lost soon. The request is there first, or the service could be lost without it."""
+    pending = client.submit("camera", b"take")
+    peers.broker.wait_until(lambda server: server.broker.open_requests == 1)
+    lost = peers.register(TAKES, heartbeat=0.1)
+    while lost.recv_multipart()[1] != b"u_U":
+        pass
+    return pending, lost
+
+
 def test_a_service_that_is_lost_returns_its_request(peers: Peers) -> None:
     """Its heartbeats stop while it holds a request. The next one that registers gets it, and a late reply is stale."""
-    lost = peers.register(TAKES, heartbeat=0.1)
     with Client(peers.broker.url) as client:
-        pending = client.submit("camera", b"take")
-        while lost.recv_multipart()[1] != b"u_U":
-            pass
+        pending, lost = give_to_a_short_lived(peers, client)
         peers.broker.wait_until(lambda server: not server.broker.catalog.active_entries())
         peers.broker.wait_until(lambda server: not server.broker.workers)
         other = peers.register(TAKES, heartbeat=30)
@@ -163,11 +171,8 @@ def test_a_service_that_is_lost_returns_its_request(peers: Peers) -> None:
 def test_the_journal_of_a_lost_service_passes_the_audit(context: "zmq.Context[Socket]", tmp_path: Path) -> None:
     with polydomo.testing.broker(settings={"journal.level": "messages", "data": str(tmp_path)}) as broker:
         peers = Peers(context, broker)
-        lost = peers.register(TAKES, heartbeat=0.1)
         with Client(broker.url) as client:
-            pending = client.submit("camera", b"take")
-            while lost.recv_multipart()[1] != b"u_U":
-                pass
+            pending, _ = give_to_a_short_lived(peers, client)
             broker.wait_until(lambda server: not server.broker.catalog.active_entries())
             other = peers.register(TAKES, heartbeat=30)
             assert hear(other) == [b"u_U", b"take"]
@@ -186,11 +191,8 @@ def test_a_lost_service_that_registers_again_on_its_old_connection_is_disconnect
     """Its reply to the request that it was lost with could be taken for the reply to the next one."""
     with polydomo.testing.broker() as broker:
         peers = Peers(context, broker)
-        lost = peers.register(TAKES, heartbeat=0.1)
         with Client(broker.url) as client:
-            client.submit("camera", b"take")
-            while lost.recv_multipart()[1] != b"u_U":
-                pass
+            _, lost = give_to_a_short_lived(peers, client)
             broker.wait_until(lambda server: not server.broker.catalog.active_entries())
             say(lost, b"UwU", json.dumps({"name": "camera", **TAKES}).encode())
             while (answer := lost.recv_multipart()[1]) == b"<3":
@@ -230,12 +232,14 @@ def test_an_update_begins_and_ends_requests(peers: Peers) -> None:
 # --- the rest of the registration dialog
 
 
-def test_a_registration_gets_an_address_and_an_update_the_agreed_timing(peers: Peers) -> None:
-    service = peers.dial()
-    assert json.loads(ask(service, b"UwU", {"name": "camera", "heartbeat": 0.001})[1]) == {"heartbeat": 0.1}
-    assert look(peers, "camera") == {"camera": {"name": "camera", "heartbeat": 0.001, "ip": "127.0.0.1"}}
-    assert json.loads(ask(service, b"UoU", {"heartbeat": 60})[1]) == {"heartbeat": 60.0}
-    assert ask(peers.dial(), b"UoU", {"name": "lamp"})[0] == b"(O_O)"
+def test_a_registration_gets_an_address_and_an_update_the_agreed_timing(context: "zmq.Context[Socket]") -> None:
+    with polydomo.testing.broker(settings={"beats_missed": 1000}) as broker:
+        peers = Peers(context, broker)
+        service = peers.dial()
+        assert json.loads(ask(service, b"UwU", {"name": "camera", "heartbeat": 0.001})[1]) == {"heartbeat": 0.1}
+        assert look(peers, "camera") == {"camera": {"name": "camera", "heartbeat": 0.001, "ip": "127.0.0.1"}}
+        assert json.loads(ask(service, b"UoU", {"heartbeat": 60})[1]) == {"heartbeat": 60.0}
+        assert ask(peers.dial(), b"UoU", {"name": "lamp"})[0] == b"(O_O)"
 
 
 def test_services_get_disconnect_when_the_broker_stops(context: "zmq.Context[Socket]") -> None:

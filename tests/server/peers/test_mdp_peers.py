@@ -1,5 +1,6 @@
 """pyzmq clients and workers of MDP/0.1 and MDP/0.2, each in a process of its own."""
 
+import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,19 +149,19 @@ def test_a_request_of_a_killed_worker_is_requeued_when_its_connection_ends(broke
 
 
 @pytest.mark.real_time
-def test_a_late_reply_of_a_stopped_worker_is_dropped(quick: Broker) -> None:
-    with (
-        Worker(quick, "slow", "--name=stopped", "--gate", "--beats-busy", "--beat=0.1", "--liveness=10000") as stopped,
-        Socket("DEALER", quick.url) as client,
-    ):
-        client.send(b"", b"MDPC01", b"slow", b"x")
-        stopped.event("job")
+def test_a_late_reply_of_a_stopped_worker_is_dropped(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        quick = stack.enter_context(Broker(tmp_path, BEAT, "--beats-missed=15", "--attempts=100"))
+        client = stack.enter_context(Socket("DEALER", quick.url))
+        stopped = stack.enter_context(
+            busy_worker(quick, client, "--name=stopped", "--beats-busy", "--beat=0.1", "--liveness=10000")
+        )
         # a beat that may have crossed the request on its way does not count
         wait_for(lambda: quick.ask("requests")[0]["state_us"] > 600_000 + silence(quick) * 1e6, "a beat while busy")
         stopped.signal(signal.SIGSTOP)
         lost = quick.logged("worker lost", services="slow")
         assert lost["held"] == 1 and "no heartbeat" in lost["why"]
-        with Worker(quick, "slow", "--name=other", "--beat=0.1") as other:
+        with Worker(quick, "slow", "--name=other", "--beat=0.1", "--liveness=10000") as other:
             other.event("job")
             assert client.receive() == [b"", b"MDPC01", b"slow", b"other", b"x"]
             stopped.say("go")
@@ -168,6 +169,16 @@ def test_a_late_reply_of_a_stopped_worker_is_dropped(quick: Broker) -> None:
             stopped.event("answered")
             assert quick.logged("stale reply dropped")["worker"] == lost["worker"]
             assert client.call(b"mmi.service", b"slow") == [b"200"]  # and no second reply before it
+
+
+@contextlib.contextmanager
+def busy_worker(broker: Broker, client: Socket, *words: str) -> Iterator[Worker]:
+    """A worker that holds a request from its registration on: an idle one could be lost before the request comes."""
+    client.send(b"", b"MDPC01", b"slow", b"x")
+    wait_for(lambda: bool(broker.ask("requests")), "the request")
+    with Worker(broker, "slow", "--gate", *words) as worker:
+        worker.event("job")
+        yield worker
 
 
 def silence(broker: Broker) -> float:
@@ -181,11 +192,9 @@ def test_a_worker_that_does_not_beat_while_busy_finishes_a_long_job_once(tmp_pat
     with (
         # Three seconds: an idle worker on a slow machine is not lost.
         Broker(tmp_path, BEAT, "--beats-missed=15") as quick,
-        Worker(quick, "slow", "--name=busy", "--gate", "--beat=0.1", "--liveness=10000") as busy,
         Socket("DEALER", quick.url) as client,
+        busy_worker(quick, client, "--name=busy", "--beat=0.1", "--liveness=10000") as busy,
     ):
-        client.send(b"", b"MDPC01", b"slow", b"x")
-        busy.event("job")
         wait_for(lambda: silence(quick) > 6.0, "twice its liveness")
         busy.say("go")
         assert client.receive() == [b"", b"MDPC01", b"slow", b"busy", b"x"]
@@ -196,14 +205,14 @@ def test_a_worker_that_does_not_beat_while_busy_finishes_a_long_job_once(tmp_pat
 
 def test_a_worker_is_lost_after_the_busy_timeout(tmp_path: Path) -> None:
     with (
-        Broker(tmp_path, BEAT, "--busy-timeout=1s") as broker,
+        Broker(tmp_path, BEAT, "--busy-timeout=1s", "--attempts=100") as broker,
         Worker(broker, "slow", "--name=busy", "--gate", "--beat=0.1", "--liveness=10000") as busy,
         Socket("DEALER", broker.url) as client,
     ):
         client.send(b"", b"MDPC01", b"slow", b"x")
         busy.event("job")
         broker.logged("worker lost", services="slow")
-        with Worker(broker, "slow", "--name=other", "--beat=0.1"):
+        with Worker(broker, "slow", "--name=other", "--beat=0.1", "--liveness=10000"):
             assert client.receive()[3:] == [b"other", b"x"]
 
 
