@@ -193,9 +193,9 @@ def test_waiting_for_a_broker_that_does_not_read_ends_at_the_deadline() -> None:
     with testing.broker(settings=settings) as broker:
 
         async def scenario() -> None:
-            async with AsyncClient(broker.url, timeout=1.0) as client:
+            async with AsyncClient(broker.url, timeout=WAIT) as client:
                 await client.connect()
-                calls = [client.call("nobody", bytes(1_000_000)) for _ in range(40)]
+                calls = [client.call("nobody", bytes(1_000_000), timeout=1.0) for _ in range(40)]
                 for outcome in await asyncio.gather(*calls, return_exceptions=True):
                     assert isinstance(outcome, CallTimeout)
 

@@ -153,7 +153,7 @@ def test_a_client_that_lost_its_connection_finds_its_run(broker: testing.Broker,
 
 
 def test_another_body_is_refused(broker: testing.Broker, gate: Gate) -> None:
-    with Client(broker.url, timeout=WAIT) as client, Client(broker.url, "emqp", timeout=1.0) as other:
+    with Client(broker.url, timeout=WAIT) as client, Client(broker.url, "emqp", timeout=WAIT) as other:
         open_call = client.submit("gated", "x", key="k")
         assert gate.began.wait(WAIT)
         with pytest.raises(CallFailed, match="key-reused"):
@@ -163,7 +163,7 @@ def test_another_body_is_refused(broker: testing.Broker, gate: Gate) -> None:
         assert (response.status_code, response.json()["type"]) == (422, "urn:polydomo:key-reused")
         other.connect()
         with pytest.raises(CallTimeout):
-            other.call("gated", "y", key="k")  # eMQP has no message for failures
+            other.call("gated", "y", key="k", timeout=1.0)  # eMQP has no message for failures
         gate.open.set()
         assert open_call.result(WAIT).text == "part.x 1" and gate.runs == 1
 

@@ -90,6 +90,7 @@ def test_one_worker_polls_again_and_answers_with_next(broker: testing.Broker, ht
     assert first.status_code == 204
     worker = {"polydomo-worker": first.headers["polydomo-worker"]}
     calls = [Calling(broker, "double", str(number)) for number in range(3)]
+    broker.wait_until(lambda server: server.broker.open_requests == 3)
     job = http.post("/v1/work/double", headers=worker)
     for _ in range(3):
         assert job.headers["polydomo-worker"] == worker["polydomo-worker"]

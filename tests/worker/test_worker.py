@@ -23,6 +23,7 @@ from polydomo import (
 from polydomo.protocols import registry
 from polydomo.protocols.dcp.ends import DcpWorkerEnd
 from polydomo.server.settings.settings import Settings
+from polydomo.worker.beat_thread import LOOP_BLOCKED, NO_PYTHON
 from tests.worker.services import answer
 
 WAIT = 60.0  # seconds: far more than anything here takes
@@ -457,8 +458,12 @@ def test_only_the_caller_learns_of_a_timeout(broker: testing.Broker, caplog: pyt
     go_on = threading.Event()
     worker.add("slow", lambda call: "late" if go_on.wait(WAIT) else "")
     with worker, Client(broker.url) as client, caplog.at_level(logging.WARNING, "polydomo.worker"):
+        client.connect()
         with pytest.raises(CallTimeout):
             client.call("slow", timeout=0.1)
         go_on.set()
         assert client.call("slow").text == "late"
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    machine = (LOOP_BLOCKED, NO_PYTHON)  # a slow machine's warnings
+    assert [
+        record for record in caplog.records if record.levelno >= logging.WARNING and record.msg not in machine
+    ] == []
