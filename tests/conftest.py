@@ -68,10 +68,12 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture
 def broker() -> "Iterator[testing.Broker]":
-    """A broker in a thread, as it comes. Where tests need another, they have a fixture of that name themselves."""
+    """A broker in a thread, as it comes. Where tests need another, they have a fixture of that name themselves.
+
+    Only a memo01 job waits for a worker longer than 10 s, which a slow machine may need to start one."""
     from polydomo import testing
 
-    with testing.broker() as broker:
+    with testing.broker(settings={"memo.queue_expiry": "10m"}) as broker:
         yield broker
 
 

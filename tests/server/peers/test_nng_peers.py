@@ -3,7 +3,7 @@
 import contextlib
 import io
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import cbor2
@@ -15,6 +15,7 @@ import polydomo.testing
 
 READY, JOB, RESULT, HEARTBEAT, DISCONNECT = 1, 2, 3, 4, 5
 PATIENCE = 60_000  # milliseconds: a build machine may be slow, a broken dialog never ends
+QUEUED = {"memo.queue_expiry": "10m"}
 
 
 def dump(*header: object, payload: bytes = b"") -> bytes:
@@ -69,7 +70,7 @@ class Nng:
         return self.contexts[-1]
 
     def call(self, service: str, payload: bytes) -> bytes:
-        header, result = ask(self.context(), JOB, b"", service, 15_000, payload=payload)
+        header, result = ask(self.context(), JOB, b"", service, 600_000, payload=payload)
         assert header == [RESULT, b""]
         return result
 
@@ -112,26 +113,20 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return {"tcp4": "tcp://127.0.0.1:0", "tcp6": "tcp://[::1]:0", "ipc": f"ipc://{tmp_path}/memo.socket"}[request.param]
 
 
-@pytest.fixture
-def broker() -> Iterator[polydomo.testing.Broker]:
-    with polydomo.testing.broker() as broker:
-        yield broker
-
-
 def test_many_clients_and_workers_share_one_socket(url: str) -> None:
-    with polydomo.testing.broker(url) as broker, Nng(broker.url) as peer:
+    with polydomo.testing.broker(url, QUEUED) as broker, Nng(broker.url) as peer:
         for _ in range(20):
             peer.work(["up", "shout"], bytes.upper)
         broker.wait_for("up", 20)
         contexts = [peer.context() for _ in range(100)]
         for number, context in enumerate(contexts):
-            context.send(dump(JOB, b"", "up", 15_000, payload=b"job %d" % number))
+            context.send(dump(JOB, b"", "up", 600_000, payload=b"job %d" % number))
         for number, context in reversed(list(enumerate(contexts))):
             assert load(context.recv()) == ([RESULT, b""], b"JOB %d" % number)
 
 
 def test_payloads_from_none_to_many_megabytes(url: str) -> None:
-    with polydomo.testing.broker(url) as broker, Nng(broker.url) as work, Nng(broker.url) as client:
+    with polydomo.testing.broker(url, QUEUED) as broker, Nng(broker.url) as work, Nng(broker.url) as client:
         work.work(["echo"], bytes)
         for size in (0, 1, 1000, 70_000, 8 << 20):
             payload = (b"0123456789abcdef" * (size // 16 + 1))[:size]
@@ -150,7 +145,7 @@ def test_a_request_that_nng_repeats_is_run_once(broker: polydomo.testing.Broker)
     with Nng(broker.url) as work, Nng(broker.url, resend_time=20) as client:
         work.work(["slow"], slow)
         broker.wait_for("slow")
-        job = dump(JOB, b"", "slow", 15_000, payload=b"x")
+        job = dump(JOB, b"", "slow", 600_000, payload=b"x")
         context = client.context()
         before: list[int] = []
         broker.wait_until(lambda server: not before.append(server.hub.received))  # type: ignore[func-returns-value]
@@ -169,7 +164,7 @@ def test_a_worker_that_dies_with_its_socket_gives_its_job_to_another(broker: pol
             context.send(dump(READY, b"", ["echo"]))
             broker.wait_for("echo")
             waiting = client.context()
-            waiting.send(dump(JOB, b"", "echo", 15_000, payload=b"x"))
+            waiting.send(dump(JOB, b"", "echo", 600_000, payload=b"x"))
             header, payload = load(context.recv())
             assert header[0] == JOB and payload == b"x"
             other.work(["echo"], bytes.upper)
@@ -194,9 +189,9 @@ def test_the_disconnecting_flag(broker: polydomo.testing.Broker) -> None:
     with Nng(broker.url) as peer:
         worker, client = peer.context(), peer.context()
         worker.send(dump(READY, b"", ["echo"]))
-        client.send(dump(JOB, b"", "echo", 15_000, payload=b"x"))
+        client.send(dump(JOB, b"", "echo", 600_000, payload=b"x"))
         header, payload = load(worker.recv())
-        assert header[0] == JOB and header[2:] == ["echo", 15_000] and payload == b"x"
+        assert header[0] == JOB and header[2:] == ["echo", 600_000] and payload == b"x"
         assert ask(worker, RESULT, header[1], True, payload=b"y") == ([DISCONNECT, header[1]], b"")
         assert load(client.recv()) == ([RESULT, b""], b"y")
         broker.wait_for("echo", 0)

@@ -1,7 +1,6 @@
 """memo01 with real NNG peers over `ws://` and `wss://`, on the port of everything else, and in frames as the mapping of SP has them."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pynng
@@ -17,6 +16,7 @@ from tests.server.peers.test_nng_peers import (
     HEARTBEAT,
     JOB,
     PATIENCE,
+    QUEUED,
     READY,
     RESULT,
     Nng,
@@ -36,12 +36,6 @@ def dial(broker: polydomo.testing.Broker, name: str = REP, path: str = "/") -> C
     return connect(ws(broker, path), subprotocols=[Subprotocol(name)], compression=None, max_size=None)
 
 
-@pytest.fixture
-def broker() -> Iterator[polydomo.testing.Broker]:
-    with polydomo.testing.broker() as broker:
-        yield broker
-
-
 # --- NNG
 
 
@@ -53,7 +47,7 @@ def test_many_clients_and_workers_share_one_socket(broker: polydomo.testing.Brok
         broker.wait_for("up", 20)
         contexts = [peer.context() for _ in range(100)]
         for number, context in enumerate(contexts):
-            context.send(dump(JOB, b"", "up", 15_000, payload=b"job %d" % number))
+            context.send(dump(JOB, b"", "up", 600_000, payload=b"job %d" % number))
         for number, context in reversed(list(enumerate(contexts))):
             assert load(context.recv()) == ([RESULT, b""], b"JOB %d" % number)
 
@@ -97,7 +91,7 @@ def test_a_request_that_nng_repeats_is_run_once(broker: polydomo.testing.Broker)
     with Nng(ws(broker)) as work, Nng(ws(broker), resend_time=20) as client:
         work.work(["slow"], slow)
         broker.wait_for("slow")
-        job = dump(JOB, b"", "slow", 15_000, payload=b"x")
+        job = dump(JOB, b"", "slow", 600_000, payload=b"x")
         context = client.context()
         before: list[int] = []
         broker.wait_until(lambda server: not before.append(server.hub.received))  # type: ignore[func-returns-value]
@@ -115,7 +109,7 @@ def test_a_worker_that_dies_with_its_socket_gives_its_job_to_another(broker: pol
             context.send(dump(READY, b"", ["echo"]))
             broker.wait_for("echo")
             waiting = client.context()
-            waiting.send(dump(JOB, b"", "echo", 15_000, payload=b"x"))
+            waiting.send(dump(JOB, b"", "echo", 600_000, payload=b"x"))
             header, payload = load(context.recv())
             assert header[0] == JOB and payload == b"x"
             other.work(["echo"], bytes.upper)
@@ -137,10 +131,10 @@ def test_workers_register_again_with_a_broker_that_was_restarted(broker: polydom
 
 def test_a_connection_at_its_limit_is_not_read(broker: polydomo.testing.Broker) -> None:
     """Backpressure: the requests beyond the limit wait in the client's own buffers, and none is lost."""
-    with polydomo.testing.broker(settings={"limits.max_outstanding": 5}) as small, Nng(ws(small)) as client:
+    with polydomo.testing.broker(settings={"limits.max_outstanding": 5, **QUEUED}) as small, Nng(ws(small)) as client:
         contexts = [client.context() for _ in range(50)]
         for number, context in enumerate(contexts):
-            context.send(dump(JOB, b"", "up", 15_000, payload=b"%d" % number))
+            context.send(dump(JOB, b"", "up", 600_000, payload=b"%d" % number))
         small.wait_until(lambda server: server.broker.open_requests == 5)
         with Nng(ws(small)) as work:
             work.work(["up"], bytes.upper)
@@ -216,12 +210,12 @@ def secured(place: Place, url: str, name: str) -> pynng.Req0:
 
 
 def test_wss_with_certificates_and_rights(place: Place) -> None:
-    with polydomo.testing.broker(settings={"access": str(place.access)}) as broker:
+    with polydomo.testing.broker(settings={"access": str(place.access), **QUEUED}) as broker:
         url = ws(broker).replace("ws://", "wss://")
         with secured(place, url, "pool") as worker, secured(place, url, "alice") as client:
             worker.send(dump(READY, b"", ["echo"]))
             broker.wait_for("echo")
-            client.send(dump(JOB, b"", "echo", 15_000, payload=b"hello"))
+            client.send(dump(JOB, b"", "echo", 600_000, payload=b"hello"))
             header, payload = load(worker.recv())
             assert header[0] == JOB and payload == b"hello"
             worker.send(dump(RESULT, header[1], payload=b"HELLO"))
