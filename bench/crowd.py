@@ -35,6 +35,7 @@ FILES = 3_000  # open files of a process besides those of the peers
 @contextlib.contextmanager
 def broker_for(asked: argparse.Namespace) -> Iterator[Broker]:
     words = ["--processes", str(asked.processes)] if asked.processes > 1 else []
+    words += ["--beats-missed", str(asked.beats_missed)]
     with running(*words) as broker:
         yield broker
 
@@ -125,6 +126,7 @@ def arguments(words: "list[str] | None" = None) -> argparse.Namespace:
         default=10.0,
         help="seconds to watch those that came back: a broker allows 7.5 s of silence",
     )
+    parser.add_argument("--beats-missed", type=int, default=3, help="that the broker allows")
     parser.add_argument("--queued", type=int, default=1_000_000)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--workers", type=int, default=32)

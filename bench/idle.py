@@ -66,11 +66,11 @@ class Bench:
     async def run(self, seconds: float) -> dict[str, object]:
         loop = asyncio.get_running_loop()
         before = await settled(self.pid)
+        beating = asyncio.create_task(self.keep_beating())  # the first ones may have to wait long for the last
         for start in range(0, self.count, 100):
             await asyncio.gather(*(self.connect(loop) for _ in range(start, min(start + 100, self.count))))
         while self.registered < self.count and not self.lost:
             await asyncio.sleep(0.05)
-        beating = asyncio.create_task(self.keep_beating())
         await asyncio.sleep(2 * self.beat)  # every worker has sent and received heartbeats
         self.beats = 0
         cpu, start_time = used(self.pid), time.monotonic()
@@ -102,7 +102,8 @@ class Bench:
             for part in range(slices):
                 due = time.monotonic() + self.beat / slices
                 for worker in self.workers[part::slices]:
-                    worker.transport.write(HEARTBEAT)
+                    if worker.ready:
+                        worker.transport.write(HEARTBEAT)
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
 
 
@@ -136,6 +137,7 @@ def main() -> int:
     parser.add_argument(
         "--beat", type=float, default=2.5, help="heartbeat interval in seconds, of both sides (default: 2.5)"
     )
+    parser.add_argument("--beats-missed", type=int, default=3, help="that the broker allows (default: 3)")
     parser.add_argument("--seconds", type=float, default=10.0, help="how long to measure (default: 10)")
     parser.add_argument("--journal", default="requests", help="what the broker's journal records (default: requests)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -165,7 +167,7 @@ def measure(data: Path, options: argparse.Namespace) -> tuple[dict[str, object],
     """The figures, and the last lines of the broker's log before the workers left."""
     words = ["up", "--listen", "tcp://127.0.0.1:0", "--data", str(data), "--log-json", "--beat", str(options.beat)]
     words += ["--limits-max-connections", str(options.connections + 10)]
-    words += ["--journal-level", options.journal]
+    words += ["--journal-level", options.journal, "--beats-missed", str(options.beats_missed)]
     log = data / "log"
     with log.open("wb") as stderr:  # a file: reading the log must not cost the broker anything
         broker = subprocess.Popen([sys.executable, "-m", "polydomo", *words], stderr=stderr)

@@ -254,11 +254,9 @@ def commands(place: Tried, who: str) -> Iterator[tuple[str, Any]]:
         return socket
 
     def publish() -> Any:
-        socket = place.socket(who, zmq.PUB)
-        for _ in range(50):
-            socket.send_multipart([b"private.x", b"attack"])
-            if socket.poll(20):
-                break
+        socket = place.socket(who, zmq.XPUB)
+        assert socket.recv() == b"\x01"  # before the broker has subscribed, libzmq drops what it sends
+        socket.send_multipart([b"private.x", b"attack"])
         return socket
 
     yield "SUB", subscribe
@@ -273,7 +271,9 @@ def commands(place: Tried, who: str) -> Iterator[tuple[str, Any]]:
         @contextlib.contextmanager
         def speak(message: dict[str, Any] = message) -> Iterator[None]:
             bearer = {"Authorization": f"Bearer {token(who, place.numbers[who])}"}
-            with connect(place.url.replace("tcp", "ws") + "/v1/ws", additional_headers=bearer) as socket:
+            with connect(
+                place.url.replace("tcp", "ws") + "/v1/ws", additional_headers=bearer, open_timeout=60
+            ) as socket:
                 socket.send(json.dumps(message))
                 yield
 

@@ -70,7 +70,7 @@ def web_stream(broker: testing.Broker, key: str) -> str:
 
 
 def socket(broker: testing.Broker, key: str) -> str:
-    with connect(broker.url.replace("tcp", "ws") + "/v1/ws") as ws:
+    with connect(broker.url.replace("tcp", "ws") + "/v1/ws", open_timeout=60) as ws:
         ws.recv(WAIT)
         ws.send(json.dumps({"op": "call", "id": 1, "service": "gated", "body": "x", "key": key}))
         text = ""

@@ -144,6 +144,13 @@ def test_closing_the_client_ends_its_subscriptions(broker: testing.Broker) -> No
     assert not thread.is_alive()
 
 
+def test_a_loop_that_is_busy_while_its_client_is_closed_ends(broker: testing.Broker) -> None:
+    client = Client(broker.url)
+    subscription = client.subscribe("x")
+    client.close()
+    assert list(subscription) == []
+
+
 def test_a_timeout(broker: testing.Broker) -> None:
     with Client(broker.url) as client, client.subscribe("x") as subscription:
         with pytest.raises(CallTimeout, match=r"no message within 0\.05 s"):

@@ -87,7 +87,7 @@ def test_jobs_of_a_client_that_has_exited_run_when_a_job_manager_starts(broker: 
             client.say("defer", {"func": "eventmq_jobs.note", "args": [str(path)], "kwargs": {"number": number}})
         broker.wait_until(lambda server: len(queues.waiting(server.broker.services[b"default"])) == 25)
     broker.wait_until(lambda server: not server.connections, PATIENCE)
-    with Program("emq-jobmanager", "-B", broker.url, "-J", "2", **QUICK):
+    with Program("emq-jobmanager", "-B", broker.url, "-J", "2", **PATIENT):
         until(lambda: noted(path) == 25, "25 of 25 jobs")
 
 
@@ -100,7 +100,7 @@ def test_a_job_of_a_client_that_has_exited_moves_to_another_job_manager(
         broker.wait_until(lambda server: any(worker.held for worker in server.broker.workers))
     manager.kill()
     broker.wait_for("default", 0, PATIENCE)
-    with Program("emq-jobmanager", "-B", broker.url, "-J", "2", **QUICK):
+    with Program("emq-jobmanager", "-B", broker.url, "-J", "2", **PATIENT):
         until(lambda: noted(path) == 1, "the job")
 
 
@@ -110,7 +110,7 @@ def test_the_job_manager_ends_a_job_without_a_client_at_its_timeout(broker: test
         job = {"func": "eventmq_jobs.nap_and_note", "args": [60, str(path), "began"], "timeout": 1}
         client.say("defer", job)
         broker.wait_until(lambda server: b"default" in server.broker.services)
-    with Program("emq-jobmanager", "-B", broker.url, "-J", "2", **QUICK) as manager:
+    with Program("emq-jobmanager", "-B", broker.url, "-J", "2", **PATIENT) as manager:
         until(lambda: noted(path) == 1, "the job's start")
         broker.wait_until(lambda server: not server.broker.open_requests, PATIENCE)
         assert manager.logged("TimeoutError")

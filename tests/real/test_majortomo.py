@@ -17,7 +17,7 @@ from tests.server.harness import wait_for as until
 pytestmark = [needs("majortomo"), pytest.mark.real_time]
 
 BEAT = 0.2
-MISSED = 15  # beats: the silence that either side allows is three seconds, more than a busy machine needs
+MISSED = 75  # beats: the silence that either side allows is 15 seconds, more than a busy machine needs
 Switch = tuple[Callable[[], None], Callable[[], None]]  # kills a broker, starts it again
 
 
@@ -56,10 +56,10 @@ def test_partials_through_its_api(whose: str) -> None:
 
 
 def test_heartbeats_keep_both_sides_content(broker: testing.Broker) -> None:
-    """Many times the silence that either side allows passes without work, and neither gives the other up."""
+    """More than the silence that either side allows passes without work, and neither gives the other up."""
     with Program("majortomo_stream.py", broker.url, "stream") as worker:
         broker.wait_for("stream")
-        until(lambda: sum("Got heartbeat" in line for line in worker.log) > 3 * MISSED, "beats of the broker")
+        until(lambda: sum("Got heartbeat" in line for line in worker.log) > 1.2 * MISSED, "beats of the broker")
         assert not [line for line in worker.log if "Got no heartbeat" in line]
         assert sum("Connected to broker" in line for line in worker.log) == 1
         assert run("majortomo_ask.py", broker.url, "stream", "still there") == ['["still there"]', '["1 frames"]']

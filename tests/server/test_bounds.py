@@ -76,7 +76,7 @@ def test_clients_of_one_service_are_served_in_turn(broker: Broker) -> None:
 
 
 def test_a_full_queue_throttles_the_sender_and_drops_nothing(tmp_path: Path) -> None:
-    with Broker(tmp_path, "--limits-max-queue=50") as broker, dealer(broker.address) as client:
+    with Broker(tmp_path, "--limits-max-queue=50", "--queue-expiry=1h") as broker, dealer(broker.address) as client:
         count = 2_000
         written = threading.Event()
 
@@ -118,7 +118,10 @@ def test_a_paused_connection_that_closes_is_noticed_at_once(tmp_path: Path) -> N
 
 
 def test_a_paused_connection_resumes_where_it_stopped(tmp_path: Path) -> None:
-    with Broker(tmp_path, "--limits-max-outstanding=3") as broker, dealer(broker.address) as client:
+    with (
+        Broker(tmp_path, "--limits-max-outstanding=3", "--queue-expiry=1h") as broker,
+        dealer(broker.address) as client,
+    ):
         client.write(b"".join(request(b"echo", b"%d" % number) for number in range(100)))
         wait_for(lambda: paused(broker, client), "the pause")
         with Worker(broker, "echo"):
@@ -126,7 +129,7 @@ def test_a_paused_connection_resumes_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_many_pauses_and_ends_leave_nothing_behind(tmp_path: Path) -> None:
-    with Broker(tmp_path, "--limits-max-outstanding=2") as broker:
+    with Broker(tmp_path, "--limits-max-outstanding=2", "--queue-expiry=1h") as broker:
         before = broker.files()
         for _ in range(5):
             peers = [Raw(broker.address) for _ in range(20)]
@@ -142,7 +145,7 @@ def test_many_pauses_and_ends_leave_nothing_behind(tmp_path: Path) -> None:
 
 def test_a_connection_is_paused_also_when_no_file_can_be_opened(tmp_path: Path) -> None:
     with (
-        Broker(tmp_path, "--limits-max-outstanding=3") as broker,
+        Broker(tmp_path, "--limits-max-outstanding=3", "--queue-expiry=1h") as broker,
         dealer(broker.address) as client,
         dealer(broker.address) as other,
     ):

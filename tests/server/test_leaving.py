@@ -190,7 +190,7 @@ def test_peers_of_every_kind_do_not_hold_it_up(tmp_path: Path) -> None:
 
 def test_a_large_last_reply_is_written_to_its_end(tmp_path: Path) -> None:
     """Also by a broker that has been without connections before."""
-    with Broker(tmp_path) as broker:
+    with Broker(tmp_path, "--grace=60s", limits={"CLOSE_TIME": 60.0}) as broker:
         socket.create_connection(broker.address).close()
         assert broker.ask("status")["connections"] == 1
         with Worker(broker, "echo"), raw(broker.address, buffer=65536) as slow:

@@ -20,8 +20,18 @@ MIB = 1 << 20
 HEAD = (b"", b"MDPW01")
 
 
+@pytest.fixture
+def handshake_time() -> float:
+    return 60.0
+
+
+hasty = pytest.mark.parametrize("handshake_time", [3.0])
+
+
 @pytest.fixture(params=["uvloop", "asyncio"])
-def broker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[polydomo.testing.Broker]:
+def broker(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, handshake_time: float
+) -> Iterator[polydomo.testing.Broker]:
     if request.param == "uvloop":
         uvloop = pytest.importorskip("uvloop")
         monkeypatch.setattr(background, "new_event_loop", uvloop.new_event_loop)
@@ -30,7 +40,7 @@ def broker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     settings = Settings()
     settings.limits.max_outstanding = 4
     settings.limits.max_connections = 20
-    tuning = {"handshake_time": 1.5, "mdp_beat": 60.0}  # the echo worker below does not beat
+    tuning = {"handshake_time": handshake_time, "mdp_beat": 60.0}  # the echo worker below does not beat
     with polydomo.testing.broker(settings=settings, tuning=tuning) as broker:
         broker.wait_until(lambda server: type(server.loop).__module__.startswith(request.param))
         yield broker
@@ -124,12 +134,14 @@ def test_too_many_connections(broker: polydomo.testing.Broker, address: tuple[st
         assert client.call(b"mmi.service", b"x") == [b"404"]
 
 
+@hasty
 def test_a_handshake_that_takes_too_long(broker: polydomo.testing.Broker, address: tuple[str, int]) -> None:
     with raw(address) as silent, dealer(address) as idle:
         assert silent.closed() == b""
         assert idle.call(b"mmi.service", b"x") == [b"404"]  # it has shaken hands, and may take its time
 
 
+@hasty
 def test_an_nng_peer_may_be_idle_after_its_hello(broker: polydomo.testing.Broker, address: tuple[str, int]) -> None:
     with raw(address) as nng, raw(address) as silent:
         nng.write(b"\x00SP\x00\x00\x30\x00\x00")

@@ -99,8 +99,14 @@ def test_our_service_registers_again_on_a_new_socket(router: Router, silent: boo
                 send_if_connected(router, peer, b"", b"OwO", frames[2], b'{"heartbeat": 0.05}')
 
     async def run() -> None:
-        catalog = AsyncCatalog(router.url, timeout=0.5)
-        staying = asyncio.ensure_future(stay_registered(catalog, information, RegistrationObserver()))
+        catalog = AsyncCatalog(router.url, timeout=60)
+
+        class Impatient(RegistrationObserver):
+            def registered(self, interval: float) -> None:
+                if silent:
+                    catalog.timeout = 0.5
+
+        staying = asyncio.ensure_future(stay_registered(catalog, information, Impatient()))
         first, second, frames = await asyncio.to_thread(play)
         staying.cancel()
         await asyncio.wait([staying])

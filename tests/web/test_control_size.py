@@ -70,7 +70,7 @@ def test_the_header_of_a_job() -> None:
 
 
 def test_large_frames_over_a_websocket(broker: testing.Broker) -> None:
-    with connect(broker.url.replace("tcp", "ws") + "/v1/ws", max_size=None) as socket:
+    with connect(broker.url.replace("tcp", "ws") + "/v1/ws", max_size=None, open_timeout=60) as socket:
         assert json.loads(socket.recv())["op"] == "hello"
         binary = b"\xff" * MAX_CONTROL
         frames = [LARGE, {"base64": b64encode(binary).decode()}]

@@ -217,18 +217,22 @@ class Socket:
 
 @contextlib.contextmanager
 def opened(broker: testing.Broker) -> Iterator[Socket]:
-    with connect(broker.url.replace("tcp", "ws") + "/v1/ws", compression=None) as connection:
+    with connect(broker.url.replace("tcp", "ws") + "/v1/ws", compression=None, open_timeout=60) as connection:
         yield Socket(connection)
 
 
 def test_large_messages_are_sent_in_fragments(broker: testing.Broker) -> None:
     """The request to a worker over a WebSocket, and the reply to a client over another one."""
     text = '"\u20ac' * JSON_PIECE
-    with connect(broker.url.replace("tcp", "ws") + "/v1/ws", compression=None, max_size=None) as working:
+    with connect(
+        broker.url.replace("tcp", "ws") + "/v1/ws", compression=None, max_size=None, open_timeout=60
+    ) as working:
         worker = Socket(working)
         worker.say(op="work", service="large")
         broker.wait_for("large")
-        with connect(broker.url.replace("tcp", "ws") + "/v1/ws", compression=None, max_size=None) as calling:
+        with connect(
+            broker.url.replace("tcp", "ws") + "/v1/ws", compression=None, max_size=None, open_timeout=60
+        ) as calling:
             client = Socket(calling)
             client.say(op="call", id=1, service="large", frames=[text, "short"])
             pieces = list(working.recv_streaming())

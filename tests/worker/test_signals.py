@@ -78,7 +78,8 @@ def test_finishes_what_is_held_and_leaves(
     assert process.line() == "left"
     assert process.popen.wait(WAIT) == 0
     assert process.popen.stderr is not None
-    assert process.popen.stderr.read() == f"polydomo: offering slow at {broker.url} over {protocol}\n"
+    said = process.popen.stderr.read()  # on a slow machine, also a warning about the time it got none
+    assert f"polydomo: offering slow at {broker.url} over {protocol}\n" in said and "Traceback" not in said
     broker.wait_for("slow", 0)
 
 

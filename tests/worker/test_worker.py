@@ -292,7 +292,8 @@ def test_headers_of_emqp(broker: testing.Broker) -> None:
 def test_broker_killed_and_restarted(broker: testing.Broker, protocol: str) -> None:
     worker = Worker(broker.url, protocol, concurrency=2)
     worker.add("echo", answer)
-    with worker, Client(broker.url, timeout=WAIT) as client:
+    # With retries: it may send a call before it has seen that the connection is lost.
+    with worker, Client(broker.url, timeout=WAIT, retries=3) as client:
         for _ in range(3):
             broker.wait_for("echo", 2)
             assert client.call("echo", "x").text == "x"

@@ -81,7 +81,7 @@ def test_disconnect_means_a_new_connection(router: Router) -> None:
     with worker:
         first, _ = router.expect()
         router.send(first, b"MDPW02", LEAVE)
-        second, frames = router.expect()
+        second, frames = router.expect(BEAT)
         assert second != first
         assert frames == [b"MDPW02", READY, b"echo"]
 
@@ -139,7 +139,7 @@ def test_a_broker_that_breaks_the_protocol(router: Router, message: list[bytes])
     with worker:
         first, _ = router.expect()
         router.send(first, *message)
-        second, frames = router.expect()
+        second, frames = router.expect(BEAT)
         assert second != first
         assert frames == [b"MDPW02", READY, b"echo"]
 
@@ -155,7 +155,7 @@ def test_a_worker_without_failure_messages_registers_again(router: Router, caplo
         first, _ = router.expect()
         router.send(first, b"", b"MDPW01", b"\x02", b"client", b"", b"secret")
         assert router.expect(b"\x04") == (first, [b"", b"MDPW01", b"\x05"])
-        second, frames = router.expect()
+        second, frames = router.expect(b"\x04")
         assert second != first
         assert frames == [b"", b"MDPW01", READY, b"fail"]
     assert "a call of fail failed" in caplog.text

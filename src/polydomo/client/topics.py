@@ -142,6 +142,10 @@ class Subscription:
         if self._subscriber is not None:
             await self._subscriber.close()
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self
@@ -181,6 +185,10 @@ class BlockingSubscription:
             return self._background.run(self._subscription.__anext__())
         except StopAsyncIteration:
             raise StopIteration from None
+        except NotConnected:
+            if not self._subscription.closed:
+                raise
+            raise StopIteration from None  # the client was closed while this thread was busy with a message
 
     def close(self) -> None:
         """Ends the iteration. Messages that were not read are dropped."""

@@ -12,7 +12,7 @@ from majortomo import Worker, WorkerRequestsIterator
 
 url, service = sys.argv[1:3]
 logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
-worker = WorkerRequestsIterator(Worker(url, service, heartbeat_interval=0.2, heartbeat_timeout=3.0))
+worker = WorkerRequestsIterator(Worker(url, service, heartbeat_interval=0.2, heartbeat_timeout=15.0))
 worker.stop_on_signal()
 for request in worker:
     if len(sys.argv) > 3:

@@ -6,7 +6,7 @@ import pytest
 
 from bench.crowd import arguments, play
 
-SMALL = "--peers 300 --churn 100 --seconds 1 --after 2 --queued 5000 --topics 2000 --services 1200".split()
+SMALL = "--peers 300 --churn 100 --seconds 1 --after 2 --queued 5000 --topics 2000 --services 1200 --beats-missed 100".split()
 FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 FULL = ["--peers", str(min(20_000, FILES - 2_000))]
 

@@ -64,20 +64,21 @@ def broker() -> Iterator[testing.Broker]:
 @pytest.mark.real_time
 @pytest.mark.parametrize("protocol", ["mdx", "dcp", "emqp"])
 def test_a_frozen_worker_loses_its_request_as_if_it_were_idle(protocol: str, broker: testing.Broker) -> None:
-    first = RawWorker(protocol, broker.url)
-    second = None
+    first, second = None, None
     try:
-        broker.wait_for("work")
         with polydomo.Client(broker.url) as client:
             pending = client.submit("work", "precious", timeout=PATIENCE)
+            broker.wait_until(lambda server: server.broker.open_requests == 1)
+            first = RawWorker(protocol, broker.url)
             assert first.request(PATIENCE) is not None
             # it freezes: no heartbeat, and its connection stays open
+            broker.wait_until(lambda server: not server.broker.workers)
             second = RawWorker(protocol, broker.url)
             request = second.request(PATIENCE)
             assert request is not None
             second.socket.send_multipart(answer(protocol, request, b"saved"))
             assert pending.result().text == "saved"
     finally:
-        first.socket.close()
-        if second is not None:
-            second.socket.close()
+        for worker in (first, second):
+            if worker is not None:
+                worker.socket.close()

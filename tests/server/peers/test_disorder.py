@@ -166,13 +166,13 @@ def test_two_peers_may_use_the_same_identity(broker: Broker) -> None:
 
 
 @pytest.mark.real_time
-def test_pings_of_libzmq_are_answered(tmp_path: Path) -> None:
+def test_pings_of_libzmq_do_no_harm(tmp_path: Path) -> None:
     with (
         Broker(tmp_path, "--beat=0.5", "--beats-missed=1000") as broker,
-        Socket("DEALER", broker.url, "--pings=20", "--ping-timeout=2000") as peer,
+        Socket("DEALER", broker.url, "--pings=20", "--ping-timeout=20000") as peer,
     ):
         peer.send(*MDPW01, READY, b"pinged")
-        for _ in range(9):  # four seconds; without an answer libzmq would have left
+        for _ in range(9):  # that PONG comes is tested in test_garbage.py; libzmq would be too patient to tell
             assert peer.receive() == [*MDPW01, HEARTBEAT]
         assert not broker.complained()
 

@@ -33,7 +33,7 @@ def ws(broker: polydomo.testing.Broker, path: str = "/") -> str:
 
 
 def dial(broker: polydomo.testing.Broker, name: str = REP, path: str = "/") -> ClientConnection:
-    return connect(ws(broker, path), subprotocols=[Subprotocol(name)], compression=None, max_size=None)
+    return connect(ws(broker, path), subprotocols=[Subprotocol(name)], compression=None, max_size=None, open_timeout=60)
 
 
 # --- NNG
@@ -179,12 +179,12 @@ def test_what_is_no_message_of_sp_ends_the_connection(broker: polydomo.testing.B
 
 def test_a_page_of_another_origin_is_refused(broker: polydomo.testing.Broker) -> None:
     with pytest.raises(InvalidStatus) as refused:
-        connect(ws(broker), subprotocols=[Subprotocol(REP)], origin=Origin("http://evil.example"))
+        connect(ws(broker), subprotocols=[Subprotocol(REP)], origin=Origin("http://evil.example"), open_timeout=60)
     assert refused.value.response.status_code == 403
 
 
 def test_the_json_messages_of_v1_ws_are_still_there(broker: polydomo.testing.Broker) -> None:
-    with connect(ws(broker, "/v1/ws"), subprotocols=[Subprotocol("own")]) as socket:
+    with connect(ws(broker, "/v1/ws"), subprotocols=[Subprotocol("own")], open_timeout=60) as socket:
         assert '"hello"' in str(socket.recv(timeout=PATIENCE / 1000))
 
 

@@ -67,9 +67,16 @@ def open_browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     program = chromium()
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=QUIET)
+        browser = driver.chromium.launch(executable_path=program, args=QUIET, timeout=5 * WAIT)
         yield browser
         browser.close()
+
+
+def new_page(browser: Any) -> Any:
+    """A page of a browser or of a context."""
+    page = browser.new_page()
+    page.set_default_timeout(WAIT)
+    return page
 
 
 def address(broker: testing.Broker) -> str:
@@ -83,8 +90,7 @@ class Page:
         width, height, scheme = LOOKS[look]
         self.look = look
         self.context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": height})
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(WAIT)
+        self.page = new_page(self.context)
         self.home = address(broker)
         self.errors: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))

@@ -11,7 +11,7 @@ import polydomo
 from polydomo import testing
 from polydomo.server.server import BrokerServer
 from tests.plain_http import http_client
-from tests.server.web.browsing import open_browser
+from tests.server.web.browsing import new_page, open_browser
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -75,7 +75,7 @@ def broker(request: pytest.FixtureRequest, other: str) -> Iterator[testing.Broke
 
 def test_a_page_of_another_origin_imports_the_module_and_calls_a_service(broker: testing.Broker, other: str) -> None:
     with open_browser() as browser:
-        page = browser.new_page()
+        page = new_page(browser)
         page.goto(other)
         found = page.evaluate(SCRIPT, broker.url.replace("tcp", "http"))
     assert found == {

@@ -13,7 +13,7 @@ import pytest
 import polydomo
 from polydomo import testing
 from tests.server.secured import PATIENCE, Place
-from tests.server.web.browsing import FAINT, LOOKS, SHOTS, WAIT, address, open_browser
+from tests.server.web.browsing import FAINT, LOOKS, SHOTS, address, new_page, open_browser
 from tests.server.web.test_login import code_for
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -45,8 +45,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 1440, "height": 900})
-    page = context.new_page()
-    page.set_default_timeout(WAIT)
+    page = new_page(context)
     yield page
     context.close()
 

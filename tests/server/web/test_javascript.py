@@ -11,7 +11,7 @@ import pytest
 
 import polydomo
 from polydomo import testing
-from tests.server.web.browsing import open_browser
+from tests.server.web.browsing import new_page, open_browser
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -37,14 +37,14 @@ async () => {
     if (!call.text) throw new Failure("empty", "nothing to reverse");
     return [...call.text].reverse().join("");
   });
-  found.own = (await broker.call("reverse", "abc", { wait: 5 })).text;
-  try { await broker.call("reverse", "", { wait: 5 }); } catch (error) { found.failure = [error.outcome, error.code]; }
+  found.own = (await broker.call("reverse", "abc", { wait: 60 })).text;
+  try { await broker.call("reverse", "", { wait: 60 }); } catch (error) { found.failure = [error.outcome, error.code]; }
   const stopping = new AbortController();
   const told = new Promise((resolve) => broker.work("forever", (call) => new Promise((end) => {
     call.signal.addEventListener("abort", () => { resolve(call.timeout > 100); end(); });
     stopping.abort(); // it runs, and its caller does not wait any more
   })));
-  const left = broker.call("forever", "x", { wait: 5, timeout: 200, signal: stopping.signal }).catch((error) => error.name);
+  const left = broker.call("forever", "x", { wait: 60, timeout: 200, signal: stopping.signal }).catch((error) => error.name);
   found.told = [await left, await told];
   const response = await fetch("/v1/call/upper", { method: "POST", body: "by fetch" });
   found.fetched = [response.status, await response.text()];
@@ -71,7 +71,7 @@ def broker() -> Iterator[testing.Broker]:
 
 def test_the_module_in_a_browser(broker: testing.Broker) -> None:
     with open_browser() as browser:
-        page = browser.new_page()
+        page = new_page(browser)
         page.goto(broker.url.replace("tcp", "http") + "/healthz")
         found: dict[str, Any] = page.evaluate(SCRIPT)
     assert found == {
