@@ -44,6 +44,14 @@ class Developing(Running):
             if text in line:
                 return line
 
+    def shows_both(self, *texts: str) -> list[str]:
+        """The same for lines in any order: those of the program come through a pipe of its own."""
+        found: dict[str, str] = {}
+        while len(found) < len(texts):
+            line = self.shows("")
+            found |= {text: line for text in texts if text in line}
+        return [found[text] for text in texts]
+
     def call(self, text: str) -> str:
         with Client(self.url, timeout=PATIENCE) as client:
             return client.call("greet", text).text
@@ -110,8 +118,8 @@ def test_both_end_together(here: Path) -> None:
     for number in (signal.SIGINT, signal.SIGKILL):
         (here / "app.py").write_text(code)
         with Developing(here, "an argument") as developing:
-            pids = [int(word) for word in developing.shows("pids ").split()[-2:]]
-            developing.shows("offers greet")
+            printed, _ = developing.shows_both("pids ", "offers greet")
+            pids = [int(word) for word in printed.split()[-2:]]
             developing.send(number)
             developing.status()
             until(lambda: not any(map(alive, pids)))  # noqa: B023
