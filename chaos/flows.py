@@ -134,9 +134,7 @@ def run(
             )
             for n in range(clients)
         ]  # fmt: skip
-        scene.kill_until(
-            lambda: all(one.ended for one in starting) and scene.kills["broker"] >= rounds, hands, starting, pause, most
-        )
+        scene.kill_until_ended(hands, starting, pause, rounds, most)
         found = asyncio.run(outcomes(scene.url, share * clients, nodes))
         for kind, number in scene.kills.items():
             found[f"kills of {kind}"] = number

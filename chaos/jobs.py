@@ -108,13 +108,7 @@ def run(
             )
             for n in range(clients)
         ]  # fmt: skip
-        scene.kill_until(
-            lambda: all(one.ended for one in submitting) and scene.kills["broker"] >= rounds,
-            hands,
-            submitting,
-            pause,
-            most,
-        )
+        scene.kill_until_ended(hands, submitting, pause, rounds, most)
         acknowledged: dict[str, int] = {}
         for file in files:
             for line in file.read_text().splitlines():

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -128,18 +128,15 @@ class Scene:
             self._server.start()
         self.kills[kind] += 1
 
-    def kill_until(
-        self,
-        over: Callable[[], bool],
-        workers: Sequence[Process],
-        clients: Sequence[Process],
-        pause: float,
-        most: int = 0,
+    def kill_until_ended(
+        self, workers: Sequence[Process], clients: Sequence[Process], pause: float, rounds: int, most: int
     ) -> None:
-        """Kills again and again, until ``over``, for at most ``PATIENCE`` seconds. ``most``: the kills of brokers after which it only
-        waits, so that a slow machine gets on with the work; 0: no limit."""
+        """Kills again and again, until all clients have ended and brokers were killed ``rounds`` times, for at most ``PATIENCE`` seconds.
+        ``most``: the kills of brokers after which it only waits, so that a slow machine gets on with the work; 0: no limit."""
         begun = time.monotonic()
-        while not over() and time.monotonic() - begun < PATIENCE:
+        while time.monotonic() - begun < PATIENCE:
+            if all(one.ended for one in clients) and self.kills["broker"] >= rounds:
+                return
             time.sleep(self.dice.uniform(0.3, 1.0) * pause)
             if not most or self.kills["broker"] < most:
                 self.kill_one(workers, clients)
